@@ -1,7 +1,9 @@
-//! The control plane of a running weir: the admin socket and the metrics listener, on one thread of their own.
+//! The control plane of a running weir: the admin socket and the metrics listener, on one separate
+//! thread.
 //!
-//! Called by `run::serve`. The thread is not pinned and no worker waits for it: it reads what workers count, and asks them
-//! what they are doing ([`reading`]). What goes wrong here after the start never ends the proxy.
+//! Called by `run::serve`. The thread is not pinned and no worker waits for it: it reads the
+//! counters of the workers, and asks them for their state ([`reading`]). Failures here after the
+//! start never end the proxy.
 
 mod accepting;
 mod arms;
@@ -53,10 +55,10 @@ pub(crate) use status::Facts;
 /// How long the control thread may take to stop accepting.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// The metrics listener, by its name in the configuration.
+/// The metrics listener, with its name in the configuration.
 pub(crate) type Metrics = (SocketAddr, TcpListener);
 
-/// What is listened on, before anything runs.
+/// The listening sockets, before anything runs.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     admin: Option<(UnixListener, Place)>,
@@ -65,32 +67,32 @@ pub(crate) struct Doors {
     pub(crate) note: Option<String>,
 }
 
-/// The same sockets once more, for another process.
+/// Duplicates of these sockets, for another process.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
     /// The admin socket and its place.
     pub(crate) admin: Option<(PathBuf, OwnedFd)>,
-    /// The metrics listener, by its name in the configuration.
+    /// The metrics listener, with its name in the configuration.
     pub(crate) metrics: Option<(SocketAddr, OwnedFd)>,
 }
 
-/// Running. Ends with its drop, and its socket with it.
+/// The running control plane. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Admin {
     place: Option<Place>,
-    /// Of the admin socket and the metrics listener: says that the door is another process's.
+    /// For the admin socket and the metrics listener: signals that another process has it now.
     stops: [Option<oneshot::Sender<SyncSender<()>>>; 2],
-    /// Dropped: the end.
+    /// Dropping it ends the thread.
     end: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Doors {
-    /// Opens what the configuration wants, or takes it out of the heritage; metrics are open. A default place that can't be had is noted,
-    /// one that was asked for is an error.
+    /// Opens what the configuration wants, or takes it out of the heritage; metrics are already
+    /// open. A default place that fails makes a note, a configured place that fails is an error.
     ///
     /// # Errors
-    /// What can't be listened on, with the way out.
+    /// The address that cannot be bound, with a remedy.
     pub(crate) fn open(admin: &AdminChoice, metrics: Option<Metrics>, heritage: &mut Heritage) -> io::Result<Doors> {
         let mut doors = Doors { metrics, ..Doors::default() };
         match place::bind(admin, heritage.admin.take()) {
@@ -106,7 +108,7 @@ impl Doors {
     /// Opens the metrics listener, or takes it out of the heritage.
     ///
     /// # Errors
-    /// It can't be listened on there, and why.
+    /// It cannot listen there, and why.
     pub(crate) fn listen(metrics: Option<SocketAddr>, heritage: &mut Heritage) -> io::Result<Option<Metrics>> {
         let Some(address) = metrics else { return Ok(None) };
         let failed = |error: io::Error| {
@@ -126,12 +128,12 @@ impl Doors {
         Ok(Some((address, listener)))
     }
 
-    /// Where metrics are served, with the real port where 0 was asked.
+    /// Returns the address that serves metrics, with the real port where port 0 was configured.
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|(_, listener)| listener.local_addr().ok())
     }
 
-    /// For a program that takes over.
+    /// Duplicates the sockets for a program that takes over.
     ///
     /// # Errors
     /// Descriptors run out.
@@ -146,13 +148,13 @@ impl Doors {
     }
 }
 
-/// Why this weir should get no traffic yet: a word, and what it is about. None: it should.
+/// Returns why this weir should not get traffic yet: a word, and its object. None: it should.
 pub(crate) fn unready(plan: &Arc<Plan>, handle: &Handle) -> Option<String> {
     let unready = Reader::new(Arc::clone(plan), handle.clone()).read().unready(plan);
     unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned())
 }
 
-/// Starts the control thread. None: nothing is listened on.
+/// Starts the control thread. None: nothing to listen on.
 ///
 /// # Errors
 /// The operating system's.
@@ -182,10 +184,11 @@ pub(crate) fn start(
     Ok(Some(Admin { place, stops: [Some(stop_admin), Some(stop_metrics)], end: Some(end), thread: Some(thread) }))
 }
 
-/// Says that a door is another process's; who says it hears when nobody is accepted there any more.
+/// Signals that another process has a door now; the inner channel confirms that this one no longer
+/// accepts there.
 type Stops = oneshot::Receiver<SyncSender<()>>;
 
-/// Until the other end of `ended` is dropped.
+/// Works until the other end of `ended` is dropped.
 async fn work(
     (admin, admin_stops): (Option<UnixListener>, Stops),
     (metrics, metrics_stops): (Option<TcpListener>, Stops),
@@ -196,7 +199,8 @@ async fn work(
         let routes = Rc::clone(routes);
         Rc::new(move |request| routes.respond(door, request))
     };
-    // Both are non-blocking, so tokio takes them; if it doesn't, there is no control plane and the proxy goes on.
+    // Both are non-blocking, so tokio takes them. If it does not, the proxy continues without a
+    // control plane.
     if let Some(listener) = admin.and_then(|listener| tokio::net::UnixListener::from_std(listener).ok()) {
         stop(tokio::task::spawn_local(serve::serve(listener, respond(Door::Admin))), admin_stops);
     }
@@ -220,20 +224,21 @@ async fn work(
     let _ = ended.await;
 }
 
-/// Ends a task when that is said. Exchanges that have begun are tasks of their own.
+/// Ends a task on a signal. Exchanges that have begun are separate tasks.
 fn stop(task: JoinHandle<()>, stops: Stops) {
     tokio::task::spawn_local(async move {
         if let Ok(told) = stops.await {
             task.abort();
             let _ = task.await;
-            // Who asked may have lost patience.
+            // The caller may have lost patience.
             let _ = told.try_send(());
         }
     });
 }
 
 impl Admin {
-    /// Another process answers at these doors from now on: returns when nobody is accepted here any more.
+    /// Hands these doors over to another process: returns when this process no longer accepts
+    /// there.
     pub(crate) fn hand_over(&mut self, admin: bool, metrics: bool) {
         let (told, stopped) = sync_channel(2);
         for (stop, _) in self.stops.iter_mut().zip([admin, metrics]).filter(|(_, is_meant)| *is_meant) {
@@ -249,7 +254,7 @@ impl Admin {
         }
     }
 
-    /// Whether there is a socket for `weir status`.
+    /// Whether `weir status` has a socket to connect to.
     pub(crate) fn has_socket(&self) -> bool {
         self.place.is_some()
     }
@@ -257,11 +262,12 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        // What comes next may have the name at once.
+        // The next process may have the name at once.
         drop(self.place.take());
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic would be told on standard error; the proxy has ended well all the same.
+            // A panic of the thread is already on standard error, and the proxy itself has ended
+            // well.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,11 @@
-//! Where servers are: their names are looked up when weir starts, at each reload, and whenever their time is over; files with lists of them are
-//! looked at then and every [`LOOK_EVERY`]. docs/semantics.md §15.
+//! Finds servers: looks up their names when weir starts, at each reload, and whenever the results
+//! expire. Checks files with lists of servers at the same times, and every [`LOOK_EVERY`].
+//! docs/semantics.md §15.
 //!
-//! A thread of its own asks name servers; nobody waits for it but the start ([`START_PATIENCE`]) and reloads, which do so for a moment.
-//! What it knows lies on the [`Board`]. When that has changed it puts a job on the desk of the reloads ([`Job::Found`]), where it becomes
-//! another plan: so a reload and a discovery never cross. Bounds: [`ASKED_MAX`] look-ups at once, one a name.
+//! A separate thread queries name servers; only the start ([`START_PATIENCE`]) and reloads wait for
+//! it, for a moment. It puts its results on the [`Board`]. When they have changed it puts a job on
+//! the desk of the reloads ([`Job::Found`]), which makes another plan of them, so reload and
+//! discovery never overlap. Bounds: [`ASKED_MAX`] lookups at once, one for each name.
 
 mod ledger;
 mod lists;
@@ -29,18 +31,18 @@ pub(crate) use lists::ListShown;
 use lists::Lists;
 use lookup::Asker;
 
-/// How long the start waits for first answers. What comes later is found while weir runs.
+/// How long the start waits for first results. Later ones are used while weir runs.
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(2);
-/// The same of a reload.
+/// How long a reload waits.
 pub(crate) const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
-/// Names that are asked for at once.
+/// Largest number of names queried at once.
 const ASKED_MAX: usize = 64;
-/// How often files are looked at.
+/// How often files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// When what could not be taken into force is tried again.
+/// Time before another try to put results in force.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What of these names (`host:port`) can't be looked up, and why: for `weir check`.
+/// Returns which of these names (`host:port`) fail to resolve, and why: for `weir check`.
 pub(crate) fn check(plan: &DiscoveryPlan, names: &[&str]) -> Vec<Option<String>> {
     let failed = |why: String| names.iter().map(|_| Some(why.clone())).collect();
     let runtime = match runtime() {
@@ -71,7 +73,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// Where what is known is to be seen.
+/// Publishes the results.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     state: Mutex<State>,
@@ -83,19 +85,19 @@ struct State {
     known: Known,
     shown: Vec<Shown>,
     lists: Vec<ListShown>,
-    /// Of the last wish all of whose names were looked up.
+    /// Number of the last wish all of whose names were looked up.
     settled: u64,
-    /// Who has to hear of changes.
+    /// Gets a job when results change.
     desk: Option<Desk>,
 }
 
 impl Board {
-    /// How names are doing.
+    /// Returns the state of the names.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         self.lock().shown.clone()
     }
 
-    /// How files are doing.
+    /// Returns the state of the files.
     pub(crate) fn lists(&self) -> Vec<ListShown> {
         self.lock().lists.clone()
     }
@@ -105,7 +107,7 @@ impl Board {
     }
 }
 
-/// What the thread hears.
+/// An event for the thread.
 #[derive(Debug)]
 enum Event {
     Wanted {
@@ -113,17 +115,17 @@ enum Event {
         names: BTreeSet<String>,
         files: BTreeSet<PathBuf>,
         plan: DiscoveryPlan,
-        /// Whatever is known of them.
+        /// Look all of them up again, known or not.
         anew: bool,
     },
     LookedUp(String, Result<Answer, Trouble>),
     /// There is a desk now.
     Desk,
-    /// What is known could not be taken into force.
+    /// The results could not be put in force.
     Again,
 }
 
-/// Says what is wanted of the thread, which begins when a first name or file is.
+/// Tells the thread which names and files are wanted; the first of them starts it.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     board: Arc<Board>,
@@ -132,21 +134,22 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// Has the names of these plans, which were just compiled, looked up and their files read, from now on and no others, as the last of
-    /// them says. Returns when each was, or after `patience`.
+    /// Resolves the names of these plans, which were just compiled, and reads their files. From now
+    /// on the thread follows only these, as the last plan says. Returns when each was looked up, or
+    /// after `patience`.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// The thread cannot be started.
     pub(crate) fn want(&mut self, plans: &[&Plan], patience: Duration) -> io::Result<()> {
         self.wish(plans, true)?;
         let open = |state: &mut State| self.thread.is_some() && state.settled < self.wishes;
-        // What is not known then comes later.
+        // Missing results come later.
         let waited = self.board.changed.wait_timeout_while(self.board.lock(), patience, open);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         Ok(())
     }
 
-    /// From now on only the names and files of this plan are wanted, which were before.
+    /// From now on only the names and files of this plan are wanted; they were wanted before.
     ///
     /// # Errors
     /// As [`Discovery::want`].
@@ -170,30 +173,30 @@ impl Discovery {
         thread.send(event).map_err(|_| io::Error::other("the thread for names has ended"))
     }
 
-    /// What is known.
+    /// Returns the results.
     pub(crate) fn known(&self) -> Known {
         self.board.lock().known.clone()
     }
 
-    /// Where that is to be seen.
+    /// Returns the board with the results.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
     }
 
-    /// From now on there is a desk for jobs.
+    /// Sets the desk for jobs.
     pub(crate) fn tell(&self, desk: Desk) {
         self.board.lock().desk = Some(desk);
         self.send(Event::Desk);
     }
 
-    /// What is known could not be taken into force: it is told again in a while.
+    /// The results could not be put in force: the thread tries again later.
     pub(crate) fn again(&self) {
         self.send(Event::Again);
     }
 
     fn send(&self, event: Event) {
         if let Some(thread) = &self.thread {
-            // It ends with its sender only.
+            // The thread ends only when the sender is dropped.
             let _ = thread.send(event);
         }
     }
@@ -220,23 +223,23 @@ fn start(board: Arc<Board>) -> io::Result<UnboundedSender<Event>> {
     Ok(sender)
 }
 
-/// The thread.
+/// The state of the thread.
 struct Finder {
     board: Arc<Board>,
     answers: WeakUnboundedSender<Event>,
-    /// None: there is nobody to be asked.
+    /// None: name servers cannot be queried.
     asker: Option<Rc<Asker>>,
     ledger: Ledger,
     lists: Lists,
-    /// When they were.
+    /// The last check of the files.
     looked: Instant,
-    /// Those that are written in the configuration.
+    /// Names of the configuration.
     names: BTreeSet<String>,
     /// Number of the last wish.
     wish: u64,
-    /// Look-ups under way.
+    /// Lookups under way.
     asked: usize,
-    /// What is known is to be told, and not before this.
+    /// Results are unpublished, and this is the earliest time to publish them.
     untold: Option<Instant>,
 }
 
@@ -253,7 +256,7 @@ impl Finder {
             }
             self.publish(now);
             let next = self.ledger.next().filter(|_| self.asked < ASKED_MAX);
-            // What is due to be told and is not waits for a desk.
+            // Results that are already due wait for a desk.
             let next = next.into_iter().chain(self.untold.filter(|due| *due > now));
             let next = next.chain((!self.lists.is_empty()).then(|| self.looked + LOOK_EVERY)).min();
             let heard = match next {
@@ -262,7 +265,7 @@ impl Finder {
             };
             match heard {
                 Some(Some(event)) => self.hear(event),
-                // Nobody wants anything any more.
+                // The discovery was dropped.
                 Some(None) => return,
                 None => {}
             }
@@ -292,7 +295,7 @@ impl Finder {
         }
     }
 
-    /// Reads files that have changed. Whatever names are in them are wanted.
+    /// Reads files that have changed, and adds the names in them.
     fn look(&mut self, now: Instant) {
         self.looked = now;
         self.lists.look().into_iter().for_each(say);
@@ -313,7 +316,7 @@ impl Finder {
         });
     }
 
-    /// Puts on the board what is known, and has it taken into force if it is new.
+    /// Puts the results on the board, and requests a new plan if they have changed.
     fn publish(&mut self, now: Instant) {
         let mut state = self.board.lock();
         (state.shown, state.lists) = (self.ledger.shown(), self.lists.shown());
@@ -340,7 +343,7 @@ fn say(news: News) {
     }
 }
 
-/// A look-up. Its end is told, also when it breaks off.
+/// A lookup. Dropping it reports its end, even if it was aborted.
 struct Looking {
     name: String,
     answer: Result<Answer, Trouble>,
@@ -351,7 +354,7 @@ impl Drop for Looking {
     fn drop(&mut self) {
         let answer = std::mem::replace(&mut self.answer, Err(Trouble::Failed("")));
         if let Some(to) = self.to.upgrade() {
-            // The thread ends when nobody is left.
+            // The thread ends when all senders are gone.
             let _ = to.send(Event::LookedUp(std::mem::take(&mut self.name), answer));
         }
     }

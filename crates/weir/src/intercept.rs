@@ -1,8 +1,11 @@
-//! `weir intercept`: a router's TCP connections are ended and continued here, and neither side has to know of it (docs/semantics.md §24).
+//! `weir intercept`: terminates TCP connections on a router and continues them to their servers,
+//! transparently for both sides (docs/semantics.md §24).
 //!
-//! The proxy lives in a network namespace without a name, joined to this one by a pair of interfaces; programs of the kernel lead packets there
-//! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
-//! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
+//! The proxy runs in an unnamed network namespace, joined to this one by a pair of interfaces.
+//! Kernel programs lead packets there (`weir-bpf/src/intercept.rs`). All of that disappears with
+//! the process, however it ends. weir checks for obstacles before it changes anything
+//! (`intercept/obstacles.rs`). A thread outside the namespace signals the programs when weir is
+//! full.
 
 mod ahead;
 mod beside;
@@ -108,7 +111,7 @@ enum Connect {
 }
 
 impl Connect {
-    /// Whether somebody asks servers before clients are accepted, and if so as what word says.
+    /// Returns the configuration's word if weir connects to servers before it accepts clients.
     fn ahead(self) -> Option<&'static str> {
         match self {
             Connect::Accept => None,
@@ -118,7 +121,7 @@ impl Connect {
     }
 }
 
-/// Between which interfaces, and which connections.
+/// The two interfaces, and the connections to take.
 #[derive(Debug, Clone)]
 struct Route {
     client: String,
@@ -126,14 +129,14 @@ struct Route {
     ports: Vec<u16>,
     congestion: Vec<String>,
     connect: Connect,
-    /// Segments that connections begin with, towards clients and towards servers.
+    /// Initial congestion windows in segments, towards clients and towards servers.
     initcwnd: [Option<u32>; 2],
 }
 
-/// Does the verb; returns when the proxy has ended.
+/// Runs the verb; returns when the proxy has ended.
 ///
 /// # Errors
-/// Wrong flags, what stands in the way, or what [`run::serve`] says.
+/// Wrong flags, an obstacle, or the errors of [`run::serve`].
 pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Result<(), Failure> {
     let InterceptArgs { action, client_side, server_side, ports, client, server, connect, .. } = arguments;
     let (http_ports, access_log) = (arguments.http, arguments.access_log);
@@ -159,8 +162,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     let user = arguments.user;
     let text = Interception { ports, http_ports, ipv6, client, server, access_log, user, common }.to_kdl();
-    // What is wrong here was wrong on the command line.
-    // Packets are led to it in a network of its own.
+    // Errors here are errors of the command line. Packets are led to the proxy in a separate
+    // network.
     let experts = Experts { arrival: Experts::NOBODY.arrival, ..run::EXPERTS };
     let config = parse_with(&text, "(from the command line)", experts)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
@@ -182,7 +185,7 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
         return Err(Failure::Running(text.to_owned()));
     }
     found.refuse()?;
-    // Out here, where somebody can connect.
+    // Out here, where clients can connect.
     let metrics = Doors::listen(config.metrics, &mut heritage).map_err(|error| Failure::binding(&error))?;
     heritage.metrics = metrics.map(|(name, listener)| (name, listener.into()));
     let (place, way, device) = place::open(&route)?;

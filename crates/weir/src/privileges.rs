@@ -1,8 +1,10 @@
-//! `user`: who a weir is that was started as root, once all is open that needs it (docs/semantics.md §19). Called by `run` before it makes
-//! threads, and by whoever checks a configuration.
+//! `user`: the user that weir switches to when root started it, once everything is open that needs
+//! root (docs/semantics.md §19). Called by `run` before it makes threads, and by checks of a
+//! configuration.
 //!
-//! Users are those of /etc/passwd and /etc/group, so that a static program knows them, too. What is made or read again later is made as
-//! that user from the beginning, or the operator is told at the start: so nothing fails for the first time at night. Bound:
+//! Users are those of /etc/passwd and /etc/group, so that a static program knows them, too. Files
+//! that weir makes or reads again later are made as that user from the beginning, or weir warns the
+//! operator at the start. So nothing fails for the first time at night. Bound:
 //! [`ACCOUNTS_BYTES_MAX`] of each file.
 
 use std::fs::File;
@@ -22,30 +24,30 @@ use crate::failure::Failure;
 use crate::terminal::warn;
 use crate::ways;
 
-/// Of /etc/passwd or /etc/group.
+/// Longest /etc/passwd or /etc/group.
 const ACCOUNTS_BYTES_MAX: u64 = 4 << 20;
 
-/// The user that this process became.
+/// The user that this process switched to.
 static BECAME: OnceLock<String> = OnceLock::new();
 
-/// Whether this process is somebody, or can become him.
+/// Whether this process runs as a user, or can switch to it.
 ///
 /// # Errors
-/// Why not, with the way out.
+/// Why not, with a remedy.
 pub(crate) fn check(choice: &UserChoice) -> Result<(), Account> {
     let identity = Accounts::of_this_machine().find(choice)?;
     possible(choice, &identity, geteuid().as_raw(), getegid().as_raw())
 }
 
-/// The number of a group.
+/// Returns the number of a group.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no group of this name.
 pub(crate) fn group(name: &str) -> Result<u32, Account> {
     Accounts::of_this_machine().group_of(name)
 }
 
-/// The same for whoever has this user and group.
+/// The same for a process with this user and group.
 fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Result<(), Account> {
     let says_more = choice.group.is_some() || choice.privileged_ports;
     if identity.uid == 0 && uid == 0 {
@@ -69,15 +71,15 @@ fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Res
     Ok(())
 }
 
-/// What has to be done before privileges are given up, and that.
+/// The steps before privileges are dropped, and dropping them.
 #[derive(Debug, Default)]
 pub(crate) struct NewUser(Option<(UserChoice, Option<Identity>)>);
 
 impl NewUser {
-    /// As a configuration has it.
+    /// Prepares what a configuration says.
     ///
     /// # Errors
-    /// There is no such user, or this process can't be him.
+    /// The user does not exist, or this process cannot switch to it.
     pub(crate) fn of(config: &Config) -> Result<NewUser, Failure> {
         let Some(choice) = &config.user else { return Ok(NewUser::default()) };
         let failed = |wrong: Account| {
@@ -95,16 +97,17 @@ impl NewUser {
         Ok(NewUser(Some((choice.clone(), identity))))
     }
 
-    /// Whether it will be somebody else.
+    /// Whether the process will run as another user.
     pub(crate) fn is_a_change(&self) -> bool {
         matches!(self.0, Some((_, Some(_))))
     }
 
-    /// Gives up what root may; before there are other threads. `sockets` are to be the user's. Without `user` nothing happens, and a
-    /// process that is the user already only hides its memory.
+    /// Drops the privileges of root; call it before there are other threads. `sockets` will belong
+    /// to the user. Without `user` this does nothing, and a process that is the user already only
+    /// hides its memory.
     ///
     /// # Errors
-    /// What the operating system refuses; this process should end.
+    /// The operating system's; this process should end.
     pub(crate) fn carry_out(&self, config: &Config, sockets: &weir_worker::Opened) -> Result<(), Failure> {
         let Some((choice, identity)) = &self.0 else { return Ok(()) };
         let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -131,7 +134,8 @@ impl NewUser {
         Ok(())
     }
 
-    /// Tells what will not work later, now that it can be found out. `files`: what was read and may be read again.
+    /// Warns about what will fail later, now that weir can check it. `files`: files that weir has
+    /// read and may read again.
     pub(crate) fn warn<'a>(&self, config: &Config, files: impl Iterator<Item = &'a Path>) {
         let Some((UserChoice { name, .. }, Some(_))) = &self.0 else { return };
         for file in files.filter(|file| access(*file, Access::READ_OK).is_err()) {
@@ -154,7 +158,7 @@ impl NewUser {
         }
     }
 
-    /// What is to be done where the user may not open the access log.
+    /// Adds a remedy if the user may not open the access log.
     pub(crate) fn explained(&self, failure: Failure, config: &Config) -> Failure {
         let (text, code) = (failure.to_string(), failure.code());
         match (&self.0, config.plan.access_log.as_ref().map(|log| &log.destination)) {
@@ -168,7 +172,7 @@ impl NewUser {
         }
     }
 
-    /// For the line that says that weir runs: as whom.
+    /// Returns the user for the line that reports the start.
     pub(crate) fn suffix(&self) -> String {
         match &self.0 {
             Some((choice, Some(_))) => format!("; as user {}", choice.name),
@@ -176,7 +180,7 @@ impl NewUser {
         }
     }
 
-    /// What is to be said of a weir that stays root without being told.
+    /// Returns a warning for a weir that remains root although no `user` says so.
     pub(crate) fn note(&self) -> Option<String> {
         let is_root = self.0.is_none() && geteuid().is_root();
         is_root.then(|| {
@@ -185,7 +189,7 @@ impl NewUser {
     }
 }
 
-/// Adds to a failure of a process that gave up privileges what that has to do with it.
+/// Adds an explanation if a failure comes from dropped privileges.
 pub(crate) fn explained(failure: Failure) -> Failure {
     let text = failure.to_string();
     match BECAME.get().and_then(|name| way_out(name, &text)) {
@@ -194,7 +198,8 @@ pub(crate) fn explained(failure: Failure) -> Failure {
     }
 }
 
-/// What helps against such a failure of a process that gave up root to be this user; None: that has nothing to do with it.
+/// Returns a remedy for a failure of a process that dropped root for this user; None: the failure
+/// has another cause.
 fn way_out(name: &str, text: &str) -> Option<String> {
     if text.contains("CAP_NET_BIND_SERVICE") {
         return Some(format!(
@@ -216,11 +221,12 @@ fn way_out(name: &str, text: &str) -> Option<String> {
     ))
 }
 
-/// Makes an access log that is not there for the user who will open it, where only root may. One that is there is opened by the user like
-/// any other file, and never given away; no link is followed, for a folder on the way may be in hands that put one there.
+/// Makes a missing access log for the user, which will open it, where only root may. An existing
+/// log is opened by the user like any other file, and never given away. weir follows no link,
+/// because another user may control a folder on the way.
 fn make_log(path: &Path, identity: &Identity) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    // What can't be done here fails where the user opens it, with its reason.
+    // If this fails, opening the log as the user fails as well, and reports the reason.
     if let Ok(file) = openat2(CWD, path, flags, Mode::from_raw_mode(0o640), ResolveFlags::NO_SYMLINKS) {
         let _ = std::os::unix::fs::fchown(&file, Some(identity.uid), Some(identity.gid));
     }
@@ -238,14 +244,14 @@ impl Accounts {
     fn of_this_machine() -> Accounts {
         let read = |path: &str| {
             let mut bytes = Vec::new();
-            // A machine without them knows numbers only.
+            // A machine without these files knows only numbers.
             let _ = File::open(path).and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         };
         Accounts { passwd: read("/etc/passwd"), group: read("/etc/group") }
     }
 
-    /// Name, uid and gid.
+    /// Returns name, uid and gid.
     fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -254,7 +260,7 @@ impl Accounts {
         })
     }
 
-    /// Name, gid and members.
+    /// Returns name, gid and members.
     fn groups(&self) -> impl Iterator<Item = (&str, u32, &str)> {
         self.group.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -263,7 +269,7 @@ impl Accounts {
         })
     }
 
-    /// Who that is; groups are those of initgroups(3).
+    /// Finds a user; groups are those of initgroups(3).
     fn find(&self, choice: &UserChoice) -> Result<Identity, Account> {
         let UserChoice { name, group, privileged_ports } = choice;
         let by_number = || self.users().find(|(_, uid, _)| name.parse() == Ok(*uid));
@@ -316,7 +322,8 @@ impl Accounts {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: names and numbers are found as libc finds them, and what can't be is said with the way out. How: written files.
+    //! Proves: names and numbers are found as libc finds them, and errors come with a remedy. How:
+    //! written files.
 
     use super::*;
 

@@ -12,7 +12,7 @@ use crate::reload::Added;
 use crate::status::PlaceArgs;
 use crate::terminal;
 
-/// How often a drain is looked at.
+/// How often a drain is checked.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// `weir server`.
@@ -156,10 +156,10 @@ pub(crate) struct Which {
     server: String,
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Nobody answers, there is no such server, or it doesn't become empty in time.
+/// weir does not reply, the server does not exist, or it does not become empty in time.
 pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     let (which, word, wait) = match &arguments.order {
@@ -203,10 +203,10 @@ pub(crate) struct ReloadArgs {
     pub(crate) dry_run: bool,
 }
 
-/// Does the verb `reload`.
+/// Runs the verb `reload`.
 ///
 /// # Errors
-/// Nobody answers, or the configuration is wrong, or a running weir can't do it.
+/// weir does not reply, the configuration is wrong, or a running weir cannot apply it.
 pub(crate) fn reload(arguments: &ReloadArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     job(&client, if arguments.dry_run { "/v1/reload/dry-run" } else { "/v1/reload" })
@@ -226,15 +226,15 @@ pub(crate) struct UpgradeArgs {
     pub(crate) place: PlaceArgs,
 }
 
-/// Does the verb `upgrade`: returns when the new program is in charge.
+/// Runs the verb `upgrade`: returns when the new program is in charge.
 ///
 /// # Errors
-/// Nobody answers, or the new program is not ready in time.
+/// weir does not reply, or the new program is not ready in time.
 pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<(), Failure> {
     job(&Client::new(arguments.place.admin.as_deref()), "/v1/upgrade")
 }
 
-/// Has a job done, and waits for it: a file may name many servers, whose names are asked for.
+/// Starts a job, and waits for it: a file may name many servers, whose names have to be resolved.
 fn job(client: &Client, path: &str) -> Result<(), Failure> {
     let mut job = client.post::<JobStatus>(path)?;
     let path = format!("/v1/jobs/{}", job.number);
@@ -253,7 +253,7 @@ fn job(client: &Client, path: &str) -> Result<(), Failure> {
 
 fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Result<(), Failure> {
     let path = server_path(&which.upstream, &which.server);
-    // What is not there is told by the job, which knows what can be removed at all.
+    // The job reports a missing server, because it knows what can be removed at all.
     let before = if json { client.get::<ServerStatus>(&path).ok() } else { None };
     job(client, &format!("{path}/remove"))?;
     if let Some((_, text)) = before {
@@ -281,12 +281,12 @@ fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Resu
     }
 }
 
-/// What stands for a server that is added: in the form in which it is its name.
+/// Parses the address of a server to add, in the form of its name.
 fn address(text: &str) -> Result<String, String> {
     Added::read(text, &[]).map(|added| added.server.name)
 }
 
-/// What stands behind `weight`.
+/// Parses the argument of `weight`.
 fn weight(text: &str) -> Result<String, String> {
     let is_weight = text.parse::<u32>().is_ok_and(|weight| (1..=100).contains(&weight));
     let known = is_weight || text == "configured";
@@ -298,7 +298,7 @@ fn wait_until_empty(client: &Client, path: &str, patience: Duration) -> Result<(
     loop {
         let (status, _) = client.get::<ServerStatus>(path)?;
         let server = &status.server;
-        // A worker that doesn't tell may have requests yet.
+        // A worker that does not reply may still have requests.
         if server.state != "unknown" && server.in_flight + server.waiting == 0 {
             return Ok(());
         }

@@ -1,11 +1,15 @@
-//! Which worker gets a new connection, where each has a listening socket of its own: `accept-by` (docs/semantics.md §25).
+//! `accept-by`: decides which worker gets a new connection where each worker has its own listening
+//! socket (docs/semantics.md §25).
 //!
-//! By a program of eBPF ([`weir_bpf::Accept`]) where this process has the right to it when it starts: that reads the load board for each connection. Else
-//! by one of classic BPF, random over those who have time ([`chosen`]), which is made anew when these are others. Else the kernel goes by the hash, as it
-//! does with `accept-by "hash"`. Called by `run` before rights are given up and then again and again, by reloads, and by whoever shows it.
+//! The best way is an eBPF program ([`weir_bpf::Accept`]), if this process may load one when it
+//! starts: that program reads the load board for each connection. The next best way is a classic
+//! BPF program. It chooses at random among the workers that have time ([`chosen`]), and is replaced
+//! when those change. Otherwise the kernel chooses by the hash, as with `accept-by "hash"`. Called
+//! by `run` before rights are dropped and then regularly, by reloads, and to show the present way.
 //!
-//! Sockets of a predecessor are its program's until it has let go of them ([`Spreading::let_go`]). So what can't be had is tried again.
-//! A descriptor that is kept here keeps a listener open: those of listeners that go are given up as soon as workers have been told.
+//! Inherited sockets remain under the predecessor's program until the predecessor releases them
+//! ([`Spreading::let_go`]), so weir tries again until then. A descriptor kept here keeps a listener
+//! open: those of removed listeners are closed as soon as the workers have the new plan.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,7 +27,7 @@ mod chosen;
 #[cfg(test)]
 mod tests;
 
-/// See the module.
+/// The state of all listeners.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spreading(Arc<Mutex<Inner>>);
 
@@ -34,15 +38,15 @@ struct Inner {
     ports: Vec<Held>,
 }
 
-/// What can be done here.
+/// The available ways.
 #[derive(Debug, Default)]
 enum Means {
-    /// There is nothing to choose from, or nothing is to be done.
+    /// Only one worker, or `accept-by "hash"`.
     #[default]
     None,
-    /// The better one.
+    /// The better way.
     Ebpf(Box<Accept>),
-    /// The other one, and why not the better one.
+    /// The second way, and why not the better one.
     Classic(String),
 }
 
@@ -52,7 +56,7 @@ struct Held {
     address: Location,
     sharing: Sharing,
     way: Way,
-    /// Why there is no better way.
+    /// Why a better way is unavailable.
     why: Option<String>,
     /// Its sockets, as long as they are needed here.
     sockets: Vec<(OwnedFd, Option<u32>)>,
@@ -60,13 +64,13 @@ struct Held {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
-    /// As the kernel does it.
+    /// The kernel chooses.
     Hash,
     /// Workers share a socket.
     Common,
-    /// There is one worker.
+    /// weir has one worker.
     Alone,
-    /// Not yet known: another process may have it still.
+    /// Not yet known: another process may still have it.
     Awaited,
     Ebpf(Group),
     /// Over these workers.
@@ -80,7 +84,7 @@ pub(crate) struct Shown {
     pub(crate) listener: String,
     /// In words.
     pub(crate) way: &'static str,
-    /// Why not in a better way.
+    /// Why a better way is unavailable.
     pub(crate) why: Option<String>,
 }
 
@@ -97,7 +101,8 @@ impl Way {
 }
 
 impl Spreading {
-    /// Finds out what can be done, with the rights that this process has now. `pinned`: each worker will have a core of its own. And the load board that the kernel reads, if it is to read one.
+    /// Determines the available ways with the present rights of this process. `pinned`: each worker
+    /// will have its own core. Also returns the load board if the kernel will read one.
     pub(crate) fn prepare(wish: AcceptBy, workers: usize, pinned: bool) -> (Spreading, Option<Arc<Board>>) {
         if wish == AcceptBy::Hash || workers < 2 {
             return (Spreading::default(), None);
@@ -109,14 +114,15 @@ impl Spreading {
         (Spreading(Arc::new(Mutex::new(Inner { means, ports: Vec::new() }))), board)
     }
 
-    /// These are the listeners of so many workers, in the order of the plan.
+    /// Takes the listeners of this many workers, in the order of the plan.
     pub(crate) fn take(&self, ports: Vec<Port>, workers: usize) {
         let mut inner = self.lock();
         let held = ports.into_iter().map(|port| inner.means.hold(port, workers)).collect();
         inner.ports = held;
     }
 
-    /// Another plan is in force: by its listeners, which one each was before (None: it is the next of the new ones). To be called when workers know.
+    /// Follows another plan: by its listeners, the previous number of each (None: the next of the
+    /// new listeners). Call it when workers know the plan.
     pub(crate) fn follow(&self, before: &[Option<usize>], new: Vec<Port>, workers: usize) {
         let mut inner = self.lock();
         let Inner { means, ports } = &mut *inner;
@@ -133,7 +139,8 @@ impl Spreading {
         }
     }
 
-    /// Workers could not take all of these listeners, by the numbers that [`Spreading::follow`] was given. By their places classic BPF would choose others than those that are meant.
+    /// Handles listeners, numbered as for [`Spreading::follow`], that some workers could not take.
+    /// Classic BPF chooses by place, and would choose wrong sockets there.
     pub(crate) fn incomplete(&self, before: &[Option<usize>]) {
         for (held, _) in self.lock().ports.iter_mut().zip(before).filter(|(_, before)| before.is_none()) {
             if matches!(held.way, Way::Classic(_)) {
@@ -143,7 +150,7 @@ impl Spreading {
         }
     }
 
-    /// Does what is due: call it every 50 ms or so, when clients are accepted.
+    /// Does what is due: call it every 50 ms or so, while weir accepts clients.
     pub(crate) fn look(&self, workers: &Handle) {
         let mut inner = self.lock();
         let Inner { means, ports } = &mut *inner;
@@ -165,7 +172,7 @@ impl Spreading {
         }
     }
 
-    /// Another process takes the listeners over: it may choose from them.
+    /// Releases the listeners to another process, which may choose from now on.
     pub(crate) fn let_go(&self) {
         let mut inner = self.lock();
         let Inner { means, ports } = &mut *inner;
@@ -173,7 +180,7 @@ impl Spreading {
             if let (Means::Ebpf(accept), Way::Ebpf(group)) = (&mut *means, &held.way) {
                 accept.release(*group);
             } else if let (Way::Classic(_), Some((socket, _))) = (&held.way, held.sockets.first()) {
-                // What has none needs no other one.
+                // A socket without a program needs no replacement.
                 let _ = spread_by_hash(socket);
             }
             if matches!(held.way, Way::Ebpf(_) | Way::Classic(_) | Way::Awaited) {
@@ -183,7 +190,7 @@ impl Spreading {
         }
     }
 
-    /// For people, by listener.
+    /// Returns the present ways for people, by listener.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let inner = self.lock();
         let shown =
@@ -196,14 +203,14 @@ impl Spreading {
     }
 }
 
-/// The program, and the board that it reads.
+/// Loads the program, and maps the board that it reads.
 fn ebpf(workers: usize, pinned: bool) -> Result<(Accept, Board), String> {
-    // Where several share a core, none of them is nearer than the others.
+    // If several workers share a core, no worker is nearer than the others.
     let cores = Some(available_cores()).filter(|cores| pinned && workers <= cores.len()).unwrap_or_default();
     let core_of = |worker: usize| cores.get(worker).and_then(|core| u32::try_from(*core).ok());
     let cores: Vec<Option<u32>> = (0..workers).map(core_of).collect();
     let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string());
-    // The loader reads all types of the kernel at any rate, which takes 20 MB.
+    // The loader reads all types of the kernel in any case, which takes 20 MB.
     give_back_memory();
     let accept = accept?;
     let board = Board::map(accept.board(), workers).map_err(|error| format!("the load board: {error}"))?;
@@ -222,7 +229,7 @@ impl Means {
         };
         let mut held = Held { address, sharing, way, why: None, sockets };
         match held.way {
-            // It may be another program's still.
+            // It may still have another process's program.
             Way::Awaited if sharing == Sharing::Inherited => held.why = Some("not yet looked at".to_owned()),
             Way::Awaited => self.choose(&mut held),
             _ => held.sockets.clear(),
@@ -230,7 +237,7 @@ impl Means {
         held
     }
 
-    /// The best way that can be had.
+    /// Chooses the best available way.
     fn choose(&mut self, held: &mut Held) {
         let why = match self {
             Means::None => String::new(),
@@ -257,7 +264,7 @@ impl Means {
         }
         held.why = Some(why);
         let all = held.sockets.iter().filter_map(|(_, worker)| *worker).collect();
-        // One of them speaks for all.
+        // One of them is enough to set the program of all.
         held.sockets.truncate(1);
         held.spread(all);
     }
@@ -269,17 +276,18 @@ fn add(accept: &mut Accept, held: &Held) -> io::Result<Group> {
 }
 
 impl Held {
-    /// From now on the kernel goes by the hash, without any program: one may be there still of a weir that was killed, which has a board that nobody writes.
+    /// Lets the kernel choose by the hash, without a program. A program of a killed weir may still
+    /// be there, with a board that is no longer updated.
     fn leave_to_hash(&mut self, why: String) {
         if let Some((socket, _)) = self.sockets.first() {
-            // What has none needs no other one.
+            // A socket without a program needs no replacement.
             let _ = spread_by_hash(socket);
         }
         (self.way, self.why) = (Way::Hash, Some(why));
         self.sockets.clear();
     }
 
-    /// By classic BPF over these workers.
+    /// Spreads over these workers by classic BPF.
     fn spread(&mut self, over: Vec<u32>) {
         let Some((socket, _)) = self.sockets.first() else { return };
         match spread_over(socket, &over) {

@@ -1,7 +1,8 @@
-//! The JSON of the admin socket, version 1: its types, for the side that writes and the side that reads.
+//! The JSON of the admin socket, version 1: its types, for the writer and the reader.
 //!
-//! Field names are stable: within a version fields are added, never renamed or removed. `docs/status.md` describes them, and
-//! a test compares. Times that end in `_us` are microseconds, in `_seconds` seconds. What is not known is null.
+//! Field names are stable: within a version fields are added, never renamed or removed.
+//! `docs/status.md` describes them, and a test compares. Times that end in `_us` are microseconds,
+//! in `_seconds` seconds. Unknown values are null.
 
 mod learned;
 
@@ -15,7 +16,7 @@ use super::cache::CacheFigures;
 pub(crate) use super::interception::Interception;
 pub(crate) use super::workers::Worker;
 
-/// Of the document. A reader refuses others.
+/// Version of the document. A reader rejects others.
 pub(crate) const VERSION: u32 = 1;
 
 /// `GET /v1/status`.
@@ -28,20 +29,20 @@ pub(crate) struct Status {
     pub(crate) uptime_seconds: f64,
     pub(crate) state: String,
     pub(crate) ready: bool,
-    /// Why it is not ready: a word, and what it is about.
+    /// Why it is not ready: a word, and its object.
     pub(crate) unready: Option<String>,
     #[serde(flatten)]
     pub(crate) io: Io,
     pub(crate) listeners: Vec<String>,
-    /// Of the listeners whose clients speak TLS, each file once.
+    /// Of the listeners whose clients use TLS, each file once.
     pub(crate) certificates: Vec<Certificate>,
     /// Other files that TLS needs, each once.
     pub(crate) tls_files: Vec<TlsFile>,
-    /// Names that are written in place of addresses of servers.
+    /// Names that the configuration has in place of server addresses.
     pub(crate) names: Vec<Name>,
     /// Files with servers.
     pub(crate) server_files: Vec<ServerFile>,
-    /// Clients who are not let in.
+    /// Banned clients.
     pub(crate) bans: Bans,
     pub(crate) reload: Reload,
     pub(crate) window_seconds: u64,
@@ -53,38 +54,38 @@ pub(crate) struct Status {
     pub(crate) limits: Vec<Limit>,
     /// What is stored; None: no route has `cache`.
     pub(crate) cache: Option<CacheFigures>,
-    /// What clients of the forward proxy do; None: there is none.
+    /// What clients of the forward proxy do; None: no forward proxy.
     pub(crate) usage: Option<Usage>,
     /// Congestion controls that share connections of `tcp`.
     pub(crate) congestion: Vec<Arm>,
-    /// Every counter, added up over the workers; one with labels is an object.
+    /// Every counter, added up over the workers; a counter with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
 }
 
-/// By what it talks with the system.
+/// How it talks with the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Io {
     pub(crate) driver: String,
     pub(crate) driver_reason: String,
-    /// Where metrics are served; None: nowhere.
+    /// Address that serves metrics; None: nowhere.
     pub(crate) metrics: Option<String>,
-    /// By listener: which worker gets a new connection.
+    /// By listener: how the worker for a new connection is chosen.
     pub(crate) accepting: Vec<Accepting>,
-    /// What `weir intercept` does with new connections; None: this is none.
+    /// What `weir intercept` does with new connections; None: not an interception.
     pub(crate) interception: Option<Interception>,
 }
 
-/// What connections of `tcp` came to by one of several congestion controls.
+/// Results of connections of `tcp` with one of several congestion controls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Arm {
     /// `client` or `server`.
     pub(crate) side: String,
     pub(crate) name: String,
-    /// Those that have ended.
+    /// Connections that have ended.
     pub(crate) connections: u64,
-    /// Those included that were sent again.
+    /// Including retransmitted bytes.
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_sent_again: u64,
     pub(crate) duration: Latency,
@@ -96,7 +97,7 @@ pub(crate) struct Arm {
     pub(crate) rate_p90: Option<u64>,
 }
 
-/// How many clients are banned.
+/// Numbers about bans.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Bans {
@@ -104,17 +105,17 @@ pub(crate) struct Bans {
     pub(crate) in_force: u64,
     /// Bans since the start.
     pub(crate) total: u64,
-    /// Bans that gave way to others before their time.
+    /// Bans that were displaced before their end.
     pub(crate) displaced: u64,
-    /// Where they are kept over a restart; None: nowhere.
+    /// The file that keeps them over a restart; None: no file.
     pub(crate) file: Option<String>,
-    /// Why they could not be kept the last time.
+    /// Why the last write of the file failed.
     pub(crate) problem: Option<String>,
-    /// Those that the kernel knows; None: it takes no part.
+    /// Bans in the kernel; None: it takes no part.
     pub(crate) in_kernel: Option<u64>,
-    /// By what it drops packets: `nftables`, `xdp`.
+    /// How it drops packets: `nftables`, `xdp`.
     pub(crate) kernel_tier: Option<String>,
-    /// Those that it has not taken.
+    /// Bans that it has not taken.
     pub(crate) kernel_refused: u64,
     /// Why it takes no part, or has not taken some.
     pub(crate) kernel_problem: Option<String>,
@@ -122,18 +123,18 @@ pub(crate) struct Bans {
     pub(crate) packets_dropped: u64,
 }
 
-/// `GET /v1/bans`, `/v1/bans/ADDRESS`, and what comes of `add` and `remove` there.
+/// `GET /v1/bans`, `/v1/bans/ADDRESS`, and the results of `add` and `remove` there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BanList {
     pub(crate) version: u32,
-    /// Those that end first first.
+    /// In the order of their ends.
     pub(crate) bans: Vec<Ban>,
-    /// Why whoever was asked for is never banned: what he is.
+    /// Why the requested client is never banned.
     pub(crate) never: Option<String>,
 }
 
-/// A ban, or one that was.
+/// A ban, in force or over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Ban {
@@ -143,13 +144,13 @@ pub(crate) struct Ban {
     pub(crate) since_seconds: u64,
     /// When it ends.
     pub(crate) until_seconds: u64,
-    /// Until then; 0: it is over, and makes the next one longer.
+    /// Time to its end; 0: it is over, and makes the next one longer.
     pub(crate) left_seconds: u64,
-    /// The how manieth of this client.
+    /// Number of bans of this client up to now.
     pub(crate) count: u32,
-    /// The limit that was passed, or what an operator wrote.
+    /// The exceeded limit, or the text of an operator.
     pub(crate) reason: String,
-    /// An operator insisted, although the client is one whom nobody bans.
+    /// An operator insisted, although the client is exempt from bans.
     pub(crate) forced: bool,
 }
 
@@ -158,47 +159,47 @@ pub(crate) struct Ban {
 #[serde(default)]
 pub(crate) struct Shield {
     pub(crate) version: u32,
-    /// Nobody is refused.
+    /// Limits reject no requests.
     pub(crate) observes: bool,
-    /// Places in the table, and those that are used.
+    /// Places in the table, and used places.
     pub(crate) accounts: u64,
     pub(crate) used: u64,
     pub(crate) limits: Vec<Limit>,
     pub(crate) bans: Bans,
-    /// Who was refused most, then who is closest to a limit.
+    /// Clients with the most rejections, then those closest to a limit.
     pub(crate) top: Vec<ShieldClient>,
 }
 
-/// How somebody stands with a limit.
+/// A client's use of a limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShieldClient {
-    /// A client, or `value` and a number that stands for what requests say.
+    /// A client, or `value` and a number that stands for a value of requests.
     pub(crate) who: String,
     pub(crate) limit: String,
-    /// How much of what may come at once, or be there at a time, is used, from 0 to 1.
+    /// Used part of the limit, at once or at a time, from 0 to 1.
     pub(crate) used: f64,
-    /// Connections that are open, or requests in progress.
+    /// Open connections, or requests in progress.
     pub(crate) open: u64,
-    /// Refusals since there was none for a minute.
+    /// Rejections since the last minute without any.
     pub(crate) refused: u64,
-    /// Since the last one; None: there was none.
+    /// Since the last rejection; None: none so far.
     pub(crate) refused_seconds: Option<f64>,
 }
 
-/// How the configuration came to be in force.
+/// History of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Reload {
-    /// Configurations that were in force so far, the present one included.
+    /// Configurations in force so far, the present one included.
     pub(crate) generation: u64,
-    /// Whether the last reload went well; None: there was none.
+    /// Whether the last reload succeeded; None: no reload so far.
     pub(crate) ok: Option<bool>,
     /// When it was, seconds since 1970.
     pub(crate) at_seconds: Option<f64>,
-    /// What was wrong.
+    /// The error of it.
     pub(crate) error: Option<String>,
-    /// Requests at servers that are no more in the configuration, and tunnels to them.
+    /// Requests at servers that have left the configuration, and tunnels to them.
     pub(crate) leaving: u64,
 }
 
@@ -209,15 +210,15 @@ pub(crate) struct Reload {
 pub(crate) struct JobStatus {
     pub(crate) version: u32,
     pub(crate) number: u64,
-    /// Whether it is done, in which case there are the others.
+    /// Whether it is done; only then the other fields are set.
     pub(crate) done: bool,
-    /// The exit code that it is for a verb; 0: well.
+    /// The exit code of a verb; 0: success.
     pub(crate) code: u8,
-    /// Lines for whoever asked.
+    /// Lines for the caller.
     pub(crate) text: String,
 }
 
-/// A certificate that is in force.
+/// A certificate in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Certificate {
@@ -225,9 +226,9 @@ pub(crate) struct Certificate {
     pub(crate) names: Vec<String>,
     /// The end of its validity, seconds since 1970.
     pub(crate) not_after_seconds: i64,
-    /// Until then; below 0: it is over.
+    /// Time to its end; below 0: expired.
     pub(crate) left_seconds: i64,
-    /// Why the file as it is now could not be used.
+    /// Why the present file could not be used.
     pub(crate) problem: Option<String>,
 }
 
@@ -236,19 +237,19 @@ pub(crate) struct Certificate {
 #[serde(default)]
 pub(crate) struct TlsFile {
     pub(crate) file: String,
-    /// Why it could not be used as it is now.
+    /// Why the present file could not be used.
     pub(crate) problem: Option<String>,
 }
 
-/// A name that is written in place of addresses of servers.
+/// A name that the configuration has in place of server addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Name {
     /// With its port.
     pub(crate) name: String,
-    /// Those that are in use.
+    /// Addresses in use.
     pub(crate) addresses: Vec<String>,
-    /// Why it could not be looked up the last time.
+    /// Why the last lookup failed.
     pub(crate) problem: Option<String>,
 }
 
@@ -257,9 +258,9 @@ pub(crate) struct Name {
 #[serde(default)]
 pub(crate) struct ServerFile {
     pub(crate) file: String,
-    /// Servers of it that are in use, as they are written.
+    /// Servers of it in use, as written.
     pub(crate) servers: usize,
-    /// Why it is not used as it is now.
+    /// Why the present file is not used.
     pub(crate) problem: Option<String>,
 }
 
@@ -275,7 +276,7 @@ pub(crate) struct Clients {
     pub(crate) window: Window,
 }
 
-/// Counts of answers by class.
+/// Counts of responses by class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Answers {
@@ -297,11 +298,11 @@ impl From<[u64; 5]> for Answers {
     }
 }
 
-/// What happened lately.
+/// Recent activity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Window {
-    /// How much of it is over: less than its length after the start.
+    /// Its elapsed part: less than its length after the start.
     pub(crate) seconds: f64,
     /// The mean.
     pub(crate) requests_per_second: f64,
@@ -344,15 +345,16 @@ pub(crate) struct Upstream {
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// The one that counts.
+    /// The effective weight.
     pub(crate) weight: u32,
-    /// The one of the configuration.
+    /// The configured weight.
     pub(crate) weight_configured: u32,
     /// It gets requests only while no other server of its upstream can.
     pub(crate) backup: bool,
-    /// An operator has added it; it is not in the configuration.
+    /// Added by an operator; it is not in the configuration.
     pub(crate) temporary: bool,
-    /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no worker answers.
+    /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no
+    /// worker replies.
     pub(crate) state: String,
     pub(crate) why: Option<String>,
     pub(crate) usable: bool,
@@ -368,17 +370,17 @@ pub(crate) struct Server {
     pub(crate) depth: u32,
     /// With `pool "fresh"`.
     pub(crate) fresh: Option<Fresh>,
-    /// Where it was learned that more at once are worse.
+    /// The learned limit, where more requests at once are worse.
     pub(crate) limit: Option<ConcurrencyLimit>,
     pub(crate) answers: Answers,
-    /// Everything that is counted of it; a count with labels is an object.
+    /// All its counters; a counter with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
     pub(crate) window: Window,
     pub(crate) last_problem: Option<Problem>,
 }
 
 impl Server {
-    /// How much somebody should look after it; 0: not at all.
+    /// How much attention from an operator it needs; 0: none.
     pub(crate) fn sickness(&self) -> u8 {
         match (self.state.as_str(), self.trust.as_str()) {
             ("up", "penalty" | "surplus") => 1,
@@ -388,16 +390,16 @@ impl Server {
         }
     }
 
-    /// Its state for people: a backup says that it is one.
+    /// Its state for people, with a note for a backup.
     pub(crate) fn state_shown(&self) -> String {
         let backup = if self.backup { " (backup)" } else { "" };
         format!("{}{backup}", self.state)
     }
 
-    /// Its weight for people: with that of the configuration where another one was ordered.
+    /// Its weight for people: with the configured weight if an operator set another.
     pub(crate) fn weight_shown(&self) -> String {
         let Server { weight, weight_configured, .. } = self;
-        // A weir of before knows no other one.
+        // An older weir reports no configured weight.
         if [*weight, 0].contains(weight_configured) {
             weight.to_string()
         } else {
@@ -416,7 +418,7 @@ pub(crate) struct Connections {
     pub(crate) tunnels: u32,
 }
 
-/// Why a connection ended last.
+/// Why the last connection ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Problem {
@@ -436,30 +438,31 @@ pub(crate) struct Suspect {
     pub(crate) deaths: u32,
     /// `noted`, `suspect` (sent alone) or `refused`.
     pub(crate) state: String,
-    /// To the end of the refusal; 0 without one.
+    /// Time to the end of the rejections; 0 without any.
     pub(crate) left_us: u64,
 }
 
-/// A limit for each client, and what has become of those that it is for.
+/// A limit for each client, and what it did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Limit {
     pub(crate) name: String,
     /// The word of the configuration.
     pub(crate) count: String,
-    /// It refuses nobody.
+    /// It rejects no requests.
     pub(crate) observes: bool,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
-    /// They would have been refused.
+    /// Those that it would have rejected.
     pub(crate) observed: u64,
-    /// The table had no room for their clients.
+    /// Those whose clients had no place in the table.
     pub(crate) untracked: u64,
-    /// The table had no room for what they say: they were counted together with others, and are among the former, too.
+    /// Those whose values had no place in the table: they were counted together with others, and
+    /// also above.
     pub(crate) shared: u64,
 }
 
-/// What clients do who choose where they go.
+/// What clients do that choose their destination.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Usage {
@@ -475,7 +478,7 @@ pub(crate) struct Uses {
     pub(crate) others: Use,
 }
 
-/// What was done with one destination, or by one user.
+/// The use of one destination, or by one user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Use {
@@ -497,7 +500,7 @@ pub(crate) struct ServerStatus {
     pub(crate) version: u32,
     pub(crate) upstream: String,
     pub(crate) server: Server,
-    /// Answers by status, since the start.
+    /// Responses by status, since the start.
     pub(crate) statuses: BTreeMap<u16, u64>,
     pub(crate) classes: Vec<Class>,
     pub(crate) rows: Vec<Row>,
@@ -508,7 +511,7 @@ pub(crate) struct ServerStatus {
 #[serde(default)]
 pub(crate) struct Left {
     pub(crate) version: u32,
-    /// Requests and tunnels at a server that was removed; None: a worker did not tell.
+    /// Requests and tunnels at a removed server; None: a worker did not reply.
     pub(crate) left: Option<u64>,
 }
 
@@ -529,7 +532,7 @@ pub(crate) struct Row {
     pub(crate) glitches: u32,
 }
 
-/// What every refusal is: a word for programs, a sentence for people.
+/// The form of every error: a word for programs, a sentence for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Error {
@@ -539,8 +542,8 @@ pub(crate) struct Error {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the page that describes the document names every field of it, and what it names there exists. How: the fields of
-    //! a document of which nothing is empty.
+    //! Proves: the page that describes the document names every field of it, and every name on the
+    //! page exists. How: the fields of a document without empty parts.
 
     use std::collections::BTreeSet;
 

@@ -1,8 +1,9 @@
-//! Where the admin socket is: found by the server, which owns it, and by those who ask it.
+//! The place of the admin socket, for the server that owns it and for its clients.
 //!
-//! Called by `admin` and by `client`. The socket is for its owner only (mode 0600 from the moment it exists). What a dead
-//! process left behind is replaced; a living one is never pushed aside, unless it is ending. Two that start at once are kept
-//! apart by a lock of the directory, which the kernel forgets with its holder.
+//! Called by `admin` and by `client`. The socket is for its owner only (mode 0600 from the moment
+//! it exists). weir replaces the socket of a dead process, but never that of a living one, unless
+//! that one is ending. A lock on the directory separates two that start at once; the kernel
+//! releases it when its holder ends.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -16,24 +17,24 @@ use weir_config::AdminChoice;
 
 /// The directory of services, made by the service manager or by root.
 const SYSTEM: &str = "/run/weir";
-/// What the socket is called there.
+/// The name of the socket there.
 const NAME: &str = "admin.sock";
-/// How long another weir may take to do what is described above.
+/// How long another weir may take for the steps above.
 const LOCK_MAX: Duration = Duration::from_secs(2);
-/// How long whoever has the socket may take to say whether it is ending.
+/// How long the owner of the socket may take to say whether it is ending.
 const ASK_MAX: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// A socket that is listened on, and its name, which goes when this does.
+/// A listening socket's name, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
-    /// Another process may have put its own under the name meanwhile.
+    /// Another process may have put its own socket under the name meanwhile.
     identity: Identity,
 }
 
-/// Device, number and time of a file. The number alone is soon given to another one.
+/// Device, number and time of a file. The number alone is soon reused for another file.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity(u64, u64, i64, i64);
 
@@ -43,11 +44,11 @@ impl Identity {
     }
 }
 
-/// Why there is no socket.
+/// Why the socket cannot be made.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) String);
 
-/// The places that `auto` means, best first. The same for whoever serves and whoever asks.
+/// Returns the places that `auto` means, best first. Servers and clients use the same list.
 pub(crate) fn candidates() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     let own = own.map(|directory| Path::new(&directory).join("weir"));
@@ -55,10 +56,10 @@ pub(crate) fn candidates() -> Vec<PathBuf> {
     directories.map(|directory| directory.join(NAME)).collect()
 }
 
-/// Makes the socket, or takes over the one that is `given` with its place, if that is where it is to be. None: it is off.
+/// Makes the socket, or takes over the `given` one if its place is the wanted one. None: it is off.
 ///
 /// # Errors
-/// Why there can't be one, with the way out.
+/// Why it fails, with a remedy.
 pub(crate) fn bind(
     choice: &AdminChoice,
     given: Option<(PathBuf, UnixListener)>,
@@ -83,21 +84,21 @@ pub(crate) fn bind(
     }
 }
 
-/// Has the directory of services belong to somebody who will run without privileges; it is made if it is not there. One that belongs to
-/// somebody else than this user stays as it is.
+/// Gives the directory of services to the user that weir will run as, and makes it if it is
+/// missing. If it belongs to another user than the present one it remains unchanged.
 pub(crate) fn give(uid: u32, gid: u32) {
     let directory = Path::new(SYSTEM);
     let _ = DirBuilder::new().mode(0o700).create(directory);
     let is_ours = |found: fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
     if fs::symlink_metadata(directory).is_ok_and(is_ours) {
-        // Whoever can't make the socket says so.
+        // If this fails, making the socket reports why.
         let _ = std::os::unix::fs::lchown(directory, Some(uid), Some(gid));
     }
 }
 
 /// Whether sockets can be made in the directory, which is made if its parent allows that.
 fn usable(directory: &Path) -> bool {
-    // For this user only; an existing one is left as it is.
+    // For this user only; an existing directory remains unchanged.
     let _ = DirBuilder::new().mode(0o700).create(directory);
     rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
 }
@@ -119,7 +120,7 @@ fn bind_at(path: &Path) -> Result<(UnixListener, Place), Refused> {
     Ok((listener, place))
 }
 
-/// Keeps others who follow the same rules out of the directory.
+/// Keeps other processes that follow the same rules out of the directory.
 fn lock(directory: &Path) -> io::Result<File> {
     let file = File::open(directory)?;
     let end = Instant::now() + LOCK_MAX;
@@ -135,7 +136,7 @@ fn lock(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes what nobody needs any more under this name.
+/// Removes an unused socket under this name.
 fn make_way(path: &Path) -> Result<(), Refused> {
     let name = path.display();
     match fs::symlink_metadata(path) {
@@ -154,7 +155,7 @@ fn make_way(path: &Path) -> Result<(), Refused> {
     match connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        // Its queue is full: it is there, and has no time.
+        // Its queue is full: the process is alive, and busy.
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(living(String::new())),
         Ok(stream) if is_ending(&stream) => {}
         Ok(stream) => {
@@ -177,7 +178,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Whether the owner is a weir that drains: what comes after it may have its name.
+/// Whether the owner is a weir that drains: its successor may have the name.
 fn is_ending(mut stream: &UnixStream) -> bool {
     let mut ask = || -> io::Result<String> {
         stream.set_read_timeout(Some(ASK_MAX))?;
@@ -190,7 +191,7 @@ fn is_ending(mut stream: &UnixStream) -> bool {
     ask().is_ok_and(|answer| answer.ends_with("\r\n\r\ndraining\n"))
 }
 
-/// A socket that is never, not for a moment, open to others.
+/// Makes a socket that is never, not even briefly, open to others.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     // Linux gives the name the mode that the socket has when it is bound.
@@ -202,7 +203,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Place {
-    /// What is there now.
+    /// Notes the socket that is there now.
     fn of(path: &Path) -> io::Result<Place> {
         let found = fs::symlink_metadata(path)?;
         if !found.file_type().is_socket() {
@@ -211,12 +212,12 @@ impl Place {
         Ok(Place { path: path.to_owned(), identity: Identity::of(&found) })
     }
 
-    /// Its name.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It belongs to another process from now on, and is not removed here.
+    /// Leaves the socket to another process, so that it is not removed here.
     pub(crate) fn leave(mut self) {
         self.path = PathBuf::new();
     }
@@ -234,8 +235,9 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a socket is for its owner only, what a dead process left is replaced, a living one and foreign files are
-    //! not, and only the own socket is removed. How: sockets in a directory of the test.
+    //! Proves: a socket is for its owner only; weir replaces the socket of a dead process, never a
+    //! living one or another file; and it removes only its own socket. How: sockets in a directory
+    //! of the test.
 
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -278,7 +280,7 @@ mod tests {
     fn what_a_dead_process_left_is_replaced_and_not_removed_twice() {
         let directory = Directory::new("dead");
         let (listener, first) = directory.bind().unwrap();
-        // As after kill -9: the name is there, nobody listens.
+        // As after kill -9: the name exists, without a listener.
         drop(listener);
         let (_listener, _second) = directory.bind().unwrap();
         drop(first);
@@ -289,7 +291,7 @@ mod tests {
     fn a_living_one_stays_and_the_way_out_is_named() {
         let directory = Directory::new("living");
         let (_listener, _place) = directory.bind().unwrap();
-        // It accepts in time but says nothing: whoever is silent may be busy.
+        // It accepts in time but sends nothing: a silent process may be busy.
         let Refused(text) = directory.bind().unwrap_err();
         let pid = format!("(pid {})", std::process::id());
         assert!(text.contains("--admin PATH") && text.contains(&pid), "{text}");
@@ -317,7 +319,7 @@ mod tests {
             let given = Some((at, listener.try_clone().unwrap()));
             bind(&AdminChoice::At(directory.socket()), given).map(Option::unwrap)
         };
-        // It would have to be made way for elsewhere.
+        // Another place would need its own socket.
         take(directory.0.join("elsewhere")).unwrap_err();
         let (_taken, successor) = take(place.path().to_owned()).unwrap();
         place.leave();

@@ -1,7 +1,8 @@
-//! Whom no ban may meet, whatever he does, unless an operator insists: a ban of his would hit weir or its operator and not an attacker.
+//! Addresses that are exempt from bans, unless an operator insists: banning them would hurt weir or
+//! its operator, not an attacker.
 //!
-//! Called by the keeper (`bans`) when the plan changes, and from time to time, for addresses of a machine change. Bound: what the
-//! configuration and the kernel list.
+//! Called by the keeper (`bans`) when the plan changes, and regularly, because the addresses of a
+//! machine change. Bound: what the configuration and the kernel list.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,13 +14,13 @@ use weir_proxy::shield::bans::Block;
 
 use crate::terminal::warn;
 
-/// Flag of a route: it goes by a gateway (route.h, RTF_GATEWAY).
+/// Flag of a route: it uses a gateway (route.h, RTF_GATEWAY).
 const BY_GATEWAY: u32 = 2;
 
-/// Somebody, and why he is never banned: what he is.
+/// An exempt block, and the reason in words.
 pub(super) type Exempt = (Block, &'static str);
 
-/// What is known of the machine's own addresses.
+/// The machine's own addresses and gateways.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Machine {
     own: Vec<IpAddr>,
@@ -27,7 +28,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Asks the kernel. What it does not say, because descriptors are short for instance, stays as it was.
+    /// Reads them from the kernel. If reading fails, for example because descriptors are scarce,
+    /// the last result remains.
     pub(super) fn look(&mut self) {
         static TOLD: Once = Once::new();
         let told = |error: io::Error| {
@@ -48,7 +50,7 @@ impl Machine {
     }
 }
 
-/// All of them.
+/// Returns all exempt blocks.
 pub(super) fn exempt(plan: &Plan, machine: &Machine) -> Vec<Exempt> {
     let one = |address: IpAddr| Block::of(address, if address.to_canonical().is_ipv4() { 32 } else { 128 });
     let loopback = [Block::of(Ipv4Addr::LOCALHOST.into(), 8), one(Ipv6Addr::LOCALHOST.into())];
@@ -69,14 +71,15 @@ pub(super) fn exempt(plan: &Plan, machine: &Machine) -> Vec<Exempt> {
         .collect()
 }
 
-/// A range of the configuration; all addresses are two halves, and unix sockets have none.
+/// Converts a range of the configuration. The range of all addresses becomes two halves, and unix
+/// sockets have no blocks.
 fn blocks(network: &Network) -> Vec<Block> {
     if *network == Network::LOCAL {
         return Vec::new();
     }
     let (address, bits) = (network.address, network.prefix_bits);
     let (address, bits) = match address.to_canonical() {
-        // A mapped one counts as IPv4.
+        // A mapped address counts as IPv4.
         inner @ IpAddr::V4(_) if address.is_ipv6() && bits >= 96 => (inner, bits - 96),
         _ => (address, bits),
     };
@@ -91,13 +94,13 @@ fn blocks(network: &Network) -> Vec<Block> {
     [lower, upper].into_iter().filter_map(|half| Block::of(half, 1)).collect()
 }
 
-/// What routes of the kernel go by, as proc(5) and net/ipv6/route.c list them.
+/// Returns the gateways of routes, as proc(5) and net/ipv6/route.c list them.
 fn gateways(v4: &str, v6: &str) -> Vec<IpAddr> {
     let of_v4 = v4.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let flags = u32::from_str_radix(words.get(3)?, 16).ok()?;
         let gateway = u32::from_str_radix(words.get(2)?, 16).ok()?;
-        // As the machine has it in memory.
+        // In the byte order of the machine.
         (flags & BY_GATEWAY != 0).then(|| IpAddr::from(gateway.to_ne_bytes()))
     });
     let of_v6 = v6.lines().filter_map(|line| {
@@ -106,14 +109,14 @@ fn gateways(v4: &str, v6: &str) -> Vec<IpAddr> {
         let gateway = u128::from_str_radix(words.get(4)?, 16).ok()?;
         (flags & BY_GATEWAY != 0).then(|| IpAddr::from(Ipv6Addr::from_bits(gateway)))
     });
-    // Each once, however many routes go by it.
+    // Each once, however many routes use it.
     let all: BTreeSet<IpAddr> = of_v4.chain(of_v6).filter(|gateway| !gateway.is_unspecified()).collect();
     all.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who is never banned by rule. How: a plan, and texts as the kernel has them.
+    //! Proves: which addresses are exempt from bans. How: a plan, and texts as the kernel has them.
 
     use super::*;
 

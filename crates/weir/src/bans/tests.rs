@@ -1,6 +1,6 @@
-//! Proves: who is offered is banned once and longer the next time, unless he is one whom nobody bans; operators may insist; what is kept is
-//! there again after a restart. How: lists without workers, of clients
-//! whose addresses no machine has.
+//! Proves: an offered client is banned once, and longer the next time, unless it is exempt;
+//! operators may insist; bans survive a restart. How: lists without workers, of clients with
+//! addresses that no machine has.
 
 use std::net::Ipv4Addr;
 
@@ -109,7 +109,7 @@ fn a_restart_keeps_them() {
     second.remove(None);
     second.save(true);
     assert_eq!(listed(&bans(&ban)).len(), 2, "the file is another process's");
-    // Who takes over has what the one before left, and until then writes nothing.
+    // A successor has what its predecessor left, and until then writes nothing.
     let third = Bans::open(&plan(&ban), true);
     third.remove(None);
     third.save(true);
@@ -132,7 +132,7 @@ fn a_restart_keeps_them() {
     assert!(first.figures().problem.is_some());
 }
 
-/// Each of them would write over what the other one has banned.
+/// Each of them would overwrite the bans of the other.
 #[test]
 fn two_do_not_have_the_same_file() {
     let directory = Directory::new("keeper-two");
@@ -148,7 +148,7 @@ fn two_do_not_have_the_same_file() {
     assert!(said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")), "{said:?}");
     second.lock().look();
     assert!(second.lock().voice.take_said().is_empty(), "it is told once");
-    // The other one ends.
+    // The first list ends.
     first.save(true);
     drop(first);
     second.lock().look();
@@ -157,7 +157,7 @@ fn two_do_not_have_the_same_file() {
     drop(second);
     assert_eq!(listed(&bans(&ban)).len(), 2);
     assert_eq!(directory.names(), ["bans"]);
-    // Who has another one lets this one go, and keeps its own.
+    // A list with another file releases the old one, and keeps its bans.
     let moved = bans(&ban);
     let other = format!("state=\"{}\"", directory.path("other").display());
     moved.with(|list| list.adopt(plan(&other)));
@@ -167,7 +167,7 @@ fn two_do_not_have_the_same_file() {
     assert!(directory.path("other").exists());
 }
 
-/// Of an upgrade while a third program has the file: what is banned until that ends stays.
+/// An upgrade while a third program has the file: bans made before that program ends remain.
 #[test]
 fn who_takes_over_without_the_file_keeps_its_own() {
     let directory = Directory::new("keeper-third");
@@ -201,7 +201,7 @@ fn a_file_that_cannot_be_read_is_not_replaced() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// One whom no ban is known of may owe something all the same.
+/// A client without a known ban may still have used up part of its limit.
 #[test]
 fn who_is_removed_owes_nothing_more() {
     let bans = bans("for=\"1h\"");

@@ -1,11 +1,14 @@
-//! `weir intercept --connect first`: a client hears what its server says (docs/semantics.md §24).
+//! `weir intercept --connect first`: a client gets exactly the reaction of its server
+//! (docs/semantics.md §24).
 //!
-//! Programs of the kernel give first packets of clients to a device in the namespace instead of to the listener (`weir_bpf::Hold`). A thread reads them
-//! there and connects to their servers, from their addresses and ports. A server that takes it: the connection is put where workers look for it
-//! (`weir_worker::Prepared`), and the packet goes on to the listener. One that refuses, or of which somebody reports that it can't be reached: the client
-//! gets just that. Silence stays silence. What can't be held goes on to the listener at once, as without all this.
+//! Kernel programs pass clients' first packets to a device in the namespace instead of the listener
+//! (`weir_bpf::Hold`). A thread reads them there and connects to the servers, from the clients'
+//! addresses and ports. If the server accepts, the connection is put where workers look for it
+//! (`weir_worker::Prepared`), and the packet goes on to the listener. If the server refuses or is
+//! reported unreachable, the client gets exactly that. Silence remains silence. Packets that cannot
+//! be held go on to the listener at once, as without this mode.
 //!
-//! Bounds: [`ledger`], [`Means::times`] for a client that does not come back.
+//! Bounds: [`ledger`], [`Means::times`] for a client that does not return.
 
 mod ledger;
 mod packet;
@@ -27,24 +30,24 @@ use weir_proxy::ending::Held;
 
 use super::ahead::{Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
 
-/// Connects that have ended at a time.
+/// Largest number of events handled at a time.
 const EVENTS_MAX: usize = 256;
-/// What the device is called in the poll; connects have the names of the ledger.
+/// The device's name in the poll; connection attempts have the names of the ledger.
 const DEVICE: u64 = u64::MAX;
 
-/// The thread's.
+/// The state of the thread.
 pub(super) struct Holder {
     means: Means,
     poll: OwnedFd,
     ledger: Ledger<Attempt>,
-    /// Where packets are read to.
+    /// Buffer for packets.
     packet: Vec<u8>,
-    /// When times are looked at again.
+    /// Next check of the timeouts.
     look_at: Instant,
 }
 
 impl Holder {
-    /// Holds so many at most.
+    /// Holds at most this many packets.
     ///
     /// # Errors
     /// No descriptors.
@@ -55,7 +58,7 @@ impl Holder {
         Ok(Holder { means, poll, ledger, packet, look_at: now })
     }
 
-    /// Until it is stopped.
+    /// Works until it is stopped.
     ///
     /// # Errors
     /// The device is gone.
@@ -96,7 +99,7 @@ impl Holder {
         Ok(())
     }
 
-    /// A client would like to connect, or still would.
+    /// Handles the first packet of a client, or its repetition.
     fn begin(&mut self, first: &First<'_>, now: Instant) {
         let pair = first.pair;
         if self.ledger.renew(&pair, first.bytes()) {
@@ -116,7 +119,8 @@ impl Holder {
         self.ledger.hold(Waiting { pair, packet: first.bytes().to_vec(), attempt }, now);
     }
 
-    /// Begins a connect from the address and port of a client, or from another port where that one is taken.
+    /// Starts to connect from the address and port of a client, or from another port if that is
+    /// taken.
     fn connect(&self, client: SocketAddr, server: SocketAddr) -> io::Result<Attempt> {
         let way = self.means.way(client);
         let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
@@ -129,10 +133,10 @@ impl Holder {
         }
     }
 
-    /// A connect has ended: its client is told how.
+    /// Handles the end of a connection attempt: passes the result on to its client.
     fn ended(&mut self, name: u64) {
         let Some(Waiting { pair, packet, attempt }) = self.ledger.take(name) else { return };
-        // Others may have it from now on, and then it stays in the poll.
+        // The socket may be shared from now on, and closing it would not remove it from the poll.
         let _ = epoll::delete(&self.poll, &attempt);
         let first = First::read(&packet);
         let (what, answer) = match attempt.outcome() {
@@ -150,7 +154,7 @@ impl Holder {
         }
     }
 
-    /// A packet goes where it belongs. One that is lost is one that the network could have lost.
+    /// Passes a packet on. A loss here is like a loss in the network.
     fn pass_on(&self, packet: &[u8]) {
         let _ = self.means.device.tun.write(packet);
     }
@@ -159,7 +163,8 @@ impl Holder {
         !self.means.prepared.is_over() && self.ledger.may_begin(self.means.prepared.waiting(), now)
     }
 
-    /// Looks at times and at room. Where clients are accepted no more, nobody is kept waiting: who tries again finds his way without weir.
+    /// Checks timeouts and room. Once weir no longer accepts clients it keeps none waiting: when
+    /// they try again they connect without weir.
     fn look(&mut self, now: Instant) {
         let is_over = self.means.prepared.is_over();
         let now = if is_over { now + PATIENCE } else { now };

@@ -1,8 +1,10 @@
-//! A file that is written beside another one and takes its place when it is whole: a crash leaves the old one or the new one.
+//! Writes a new version of a file beside the old one and replaces it when complete: a crash leaves
+//! either the old or the new version.
 //!
-//! Called by those who keep files (`bans`, `snapshot`). Where the file system can do it the new one has no name until it is whole, so that nothing is left
-//! of one that was given up, however the process ended; then, and elsewhere from the beginning, the name is the other one's with `.new`. What a kill leaves
-//! by that name goes with the next one.
+//! Used by the owners of files (`bans`, `snapshot`). Where the file system supports it, the new
+//! file has no name until it is complete. So an abandoned file leaves nothing behind, however the
+//! process ends. At the end, and elsewhere from the beginning, its name is that of the old file
+//! with `.new`. A file that a kill leaves by that name is removed by the next writer.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,21 +17,23 @@ use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
 use super::claim::is_at;
 
-/// One without a name could be made, and not be given one: from then on they have one from the beginning.
+/// A file without a name was possible, but could not get one later: from now on files have one from
+/// the beginning.
 static MUST_BE_NAMED: AtomicBool = AtomicBool::new(false);
 
-/// See the module. Given up when it is dropped.
+/// A new version of a file, abandoned when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Next {
     file: File,
-    /// Whose place it is to take.
+    /// The file that it will replace.
     path: PathBuf,
-    /// It is there by the name of [`beside`].
+    /// It has the name of [`beside`].
     is_named: bool,
 }
 
 impl Next {
-    /// An empty one, for this user only. What a crash has left beside the other one goes; if somebody else has put a link there it is not followed.
+    /// Makes an empty file, for this user only. Removes the rest of a crash beside the old file;
+    /// does not follow a link that another user has put there.
     ///
     /// # Errors
     /// The operating system's.
@@ -44,15 +48,16 @@ impl Next {
         Ok(Next { file, path: path.to_owned(), is_named: true })
     }
 
-    /// What is to be written.
+    /// Returns the file to write to.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it the name of the other one; for good when the directory is on the disk.
+    /// Replaces the old file; durably once the directory is synced.
     ///
     /// # Errors
-    /// The operating system's: the other one is there as before. If it may not be given a name (some rules of AppArmor and the like) the next one may.
+    /// The operating system's: the old file is still in place. If the file may not get a name
+    /// (because of some rules of AppArmor and the like), the next file has one from the beginning.
     pub(crate) fn take_its_place(mut self) -> io::Result<()> {
         let beside = beside(&self.path);
         if !self.is_named {
@@ -60,7 +65,8 @@ impl Next {
             linkat(CWD, by_number(&self.file), CWD, &beside, AtFlags::SYMLINK_FOLLOW)
                 .inspect_err(|_| MUST_BE_NAMED.store(true, Ordering::Relaxed))?;
             self.is_named = true;
-            // What has no name is not in the log of btrfs: after a crash the name would be there, and nothing in it.
+            // A file without a name is not in the log of btrfs: after a crash the name would exist,
+            // but the file would be empty.
             self.file.sync_all()?;
         }
         std::fs::rename(&beside, &self.path)?;
@@ -72,15 +78,16 @@ impl Next {
 impl Drop for Next {
     fn drop(&mut self) {
         let beside = beside(&self.path);
-        // Another process may write its own there by now.
+        // Another process may write its own file there by now.
         if self.is_named && is_at(&self.file, &beside) {
-            // It is not whole, and nobody reads it.
+            // It is incomplete, and is never read.
             let _ = remove(&beside);
         }
     }
 }
 
-/// One without a name, if there can be such and it can be given one: by /proc, for which no rights are needed.
+/// Makes a file without a name, if the system supports that and can name it later, through /proc,
+/// which needs no rights.
 fn nameless(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::TMPFILE.bits().cast_signed();
@@ -92,19 +99,19 @@ fn by_number(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// The name that a new one may have before it has the other one's.
+/// Returns the name that a new file may have before it gets the old file's.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Removes what an earlier one may have left beside a file that is not kept any more.
+/// Removes the rest of an earlier version beside a file that is no longer kept.
 pub(crate) fn remove_rest(path: &Path) -> io::Result<()> {
     remove(&beside(path))
 }
 
-/// Removes a file that may not be there.
+/// Removes a file that may be missing.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -114,8 +121,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: it takes the other one's place as a whole or leaves nothing, with a name before that and without, and what is there by that name is not
-    //! written to. How: files in a directory of its own.
+    //! Proves: it replaces the old file as a whole or leaves nothing, with a name before that and
+    //! without, and never writes to a file that had that name. How: files in a separate directory.
 
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
@@ -123,7 +130,7 @@ mod tests {
     use super::*;
     use crate::lasting::tests::Directory;
 
-    /// As where there are no files without names.
+    /// Behaves like a system without nameless files.
     fn named(path: &Path) -> Next {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside(path)).unwrap();
         Next { file, path: path.to_owned(), is_named: true }
@@ -153,7 +160,7 @@ mod tests {
         let directory = Directory::new("next-refused");
         let path = directory.path("file");
         std::fs::write(&path, "old").unwrap();
-        // As where it is refused: one that had a name can't be given another one.
+        // Behaves like a refusal: a file that had a name cannot get another.
         let had = directory.path("had");
         let next = Next { file: File::create(&had).unwrap(), path: path.clone(), is_named: false };
         std::fs::remove_file(&had).unwrap();
@@ -183,7 +190,7 @@ mod tests {
             (b"new".to_vec(), b"mine".to_vec())
         );
         assert!(std::fs::symlink_metadata(&path).unwrap().is_file() && !beside.exists());
-        // One that was given up leaves another one's alone.
+        // An abandoned file leaves another process's file alone.
         let next = named(&path);
         std::fs::remove_file(&beside).unwrap();
         std::fs::write(&beside, "another program's").unwrap();

@@ -1,43 +1,48 @@
-//! Whose password is compared next, and who waits for that: guessing keeps up the addresses that guess, and nobody else, at whatever name. Names have no
-//! lanes: that would lock out whom they belong to, and a full one would tell that the name exists. Pure. Called by `verify`.
+//! Decides which password is compared next, and which requests wait: guessing delays only the
+//! addresses that guess, whatever names they try. Names have no lanes: that would lock out their
+//! owners, and a full lane would reveal that the name exists. Pure. Called by `verify`.
 //!
-//! A turn goes to the address that has failed least of late, by itself or with its network: so a user who comes from elsewhere waits for one comparison
-//! and not for those of all who guess, however many addresses they have. Among equals the one goes first that has fewest under way, then the one that has waited longest. When
-//! all places are taken a newcomer with a better claim takes the place of the one with the worst.
+//! The next turn goes to the address with the fewest recent failures, of the address and its
+//! network. So a user from elsewhere waits for one comparison, not for those of all guessing
+//! clients, however many addresses they have. Among equals, the address with the fewest comparisons
+//! under way is first, then the comparison that has waited longest. When all places are taken, a
+//! newcomer with a better claim replaces the comparison with the worst.
 //!
-//! Bounds: [`LANE_MAX`] comparisons under way or waiting for one client; [`ALL_MAX`] of all; [`REMEMBERED_MAX`] addresses and as many networks that
-//! have failed.
+//! Bounds: [`LANE_MAX`] comparisons under way or waiting for one client; [`ALL_MAX`] of all;
+//! [`REMEMBERED_MAX`] addresses with failures, and as many networks.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use weir_proxy::forward::shares::Lane;
 
-/// Comparisons of one client: about a second of one thread with the hashes of `weir passwd`.
+/// Largest number of comparisons of one client: about a second of one thread with the hashes of
+/// `weir passwd`.
 pub(crate) const LANE_MAX: u32 = 16;
-/// Comparisons of all clients.
+/// Largest number of comparisons of all clients.
 pub(crate) const ALL_MAX: usize = 256;
-/// Addresses whose failures are remembered, and networks.
+/// Largest number of addresses with remembered failures, and of networks.
 const REMEMBERED_MAX: usize = 8192;
-/// In this time half of what has failed is forgotten.
+/// Time after which half of the failures are forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// A network has to fail so many times as often, as a logarithm, as an address of it.
+/// Factor by which a network may fail more often than one of its addresses, as a logarithm.
 const NETWORK_BITS: u32 = 3;
 
-/// Failures of an address, as bits, with which it still gets the place of one that is worse.
+/// Failures of an address, as bits, up to which it may still replace a worse one.
 const FORGIVEN_BITS: u32 = 2;
 
 /// Names a comparison.
 pub(crate) type Ticket = u64;
 
-/// Who is worse off: the failures of the address or its network, those of the address, what it has under way, when it came.
+/// Ranks comparisons, the worst last: the failures of the address or its network, those of the
+/// address, its comparisons under way, the order of arrival.
 type Claim = (u32, u32, u32, Ticket);
 
-/// Comparisons under way or waiting, and who has failed.
+/// Comparisons under way or waiting, and the failures of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     waiting: HashMap<Ticket, Lane>,
-    /// By lane: all of it, and what of it is under way.
+    /// By lane: the comparisons, and how many of them are under way.
     counts: HashMap<Lane, (u32, u32)>,
     under_way: usize,
     failures: Failures,
@@ -49,14 +54,14 @@ pub(crate) struct Lanes {
 pub(crate) enum Entered {
     /// It waits.
     Waits,
-    /// It waits, and this one has lost its place.
+    /// It waits, and replaces this comparison.
     InPlaceOf(Ticket),
-    /// There is no room for it.
+    /// It is rejected for lack of room.
     Refused,
 }
 
 impl Lanes {
-    /// A comparison comes, later than all others. `now` must not go back.
+    /// Adds a comparison, which is later than all others. `now` must not go back.
     pub(crate) fn enter(&mut self, ticket: Ticket, lane: Lane, now: Instant) -> Entered {
         let places = self.counts.get(&lane).map_or(0, |(all, _)| *all);
         if places >= LANE_MAX {
@@ -64,7 +69,8 @@ impl Lanes {
         }
         let mut entered = Entered::Waits;
         if self.waiting.len() + self.under_way >= ALL_MAX {
-            // Whoever guesses, or has an even share already, does not make weir look through all of them.
+            // A client that guesses, or has an even share already, does not make weir search all of
+            // them.
             let is_served = places as usize >= ALL_MAX / self.counts.len().max(1);
             if is_served || self.failures.bits(lane, now) > FORGIVEN_BITS {
                 return Entered::Refused;
@@ -80,7 +86,7 @@ impl Lanes {
         entered
     }
 
-    /// Gives the next turn; what got it is over with [`Lanes::leave`].
+    /// Gives the next turn, which ends with [`Lanes::leave`].
     pub(crate) fn next(&mut self, now: Instant) -> Option<Ticket> {
         let best = self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).min();
         let (.., ticket) = best?;
@@ -90,20 +96,20 @@ impl Lanes {
         Some(ticket)
     }
 
-    /// One that waits does not want its turn any more.
+    /// Removes a waiting comparison that no longer needs its turn.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) {
         if let Some(lane) = self.waiting.remove(&ticket) {
             self.forget(lane, 0);
         }
     }
 
-    /// One that had a turn is over.
+    /// Ends a turn.
     pub(crate) fn leave(&mut self, lane: Lane) {
         self.under_way -= 1;
         self.forget(lane, 1);
     }
 
-    /// What came of a comparison.
+    /// Notes the outcome of a comparison.
     pub(crate) fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
         self.failures.learn(lane, is_right, now);
         self.networks.learn(lane.network(), is_right, now);
@@ -124,7 +130,8 @@ impl Lanes {
         (own.max(of_network), own, under_way, ticket)
     }
 
-    /// Whether a newcomer should have the place of another one: it has failed less, or as little, and its address has fewer places.
+    /// Whether a newcomer should replace another comparison: it has failed less, or equally and its
+    /// address has fewer places.
     fn is_better(&self, ticket: Ticket, lane: Lane, worst: Claim, now: Instant) -> bool {
         let claim = self.claim(ticket, lane, now);
         let places = |lane: &Lane| self.counts.get(lane).map_or(0, |(all, _)| *all);
@@ -134,13 +141,14 @@ impl Lanes {
     }
 }
 
-/// How often somebody has failed of late: a count, and since when its current half-life runs.
+/// Recent failures: by lane a count, and the start of its current half-life.
 #[derive(Debug, Default)]
 struct Failures(HashMap<Lane, (u32, Instant)>);
 
 impl Failures {
-    /// What is left of a count now, and since when its current half-life runs. Only whole ones are taken off: a
-    /// count that grows within each half-life would never be halved if they began again with it.
+    /// Returns the rest of a count now, and the start of its current half-life. Only whole
+    /// half-lives count: a count that grows within each half-life would never be halved if a
+    /// failure restarted it.
     fn left((count, since): (u32, Instant), now: Instant) -> (u32, Instant) {
         let lives = now.saturating_duration_since(since).as_secs() / HALF_LIFE.as_secs();
         let lives = lives.try_into().unwrap_or(u32::MAX);
@@ -154,14 +162,14 @@ impl Failures {
         Failures::left(known, now).0
     }
 
-    /// The bits of the count: who has failed twice as often is worse.
+    /// Returns the bits of the count: a client with twice as many failures is worse.
     fn bits(&self, lane: Lane, now: Instant) -> u32 {
         self.0.get(&lane).map_or(0, |known| u32::BITS - Failures::count(*known, now).leading_zeros())
     }
 
     fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
         let (before, since) = self.0.get(&lane).map_or((0, now), |known| Failures::left(*known, now));
-        // Who has a password of his own does not buy guesses with it.
+        // A client with a valid password does not gain many guesses by it.
         let count = if is_right { before.div_ceil(2) } else { before.saturating_add(1) };
         if count == 0 || is_right && before <= 1 {
             self.0.remove(&lane);
@@ -182,8 +190,9 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: one client takes no more than its share; all have a bound; who guesses waits behind who does not, and gives his place to him. How:
-    //! counting, with a clock that is told.
+    //! Proves: one client takes no more than its share; all are bounded; a client that guesses
+    //! waits behind others, and gives its place to them. How: counting, with a clock under the
+    //! test's control.
 
     use super::*;
     use std::net::IpAddr;
@@ -196,7 +205,7 @@ mod tests {
         Lane::of(IpAddr::V4((0x0a00_0000 + n).into()))
     }
 
-    /// How many of a hundred comparisons of a client find room.
+    /// Returns how many of a hundred comparisons of a client find room.
     fn fill(lanes: &mut Lanes, from: Ticket, lane: Lane, now: Instant) -> usize {
         (from..from + 100).filter(|ticket| lanes.enter(*ticket, lane, now) != Entered::Refused).count()
     }
@@ -226,7 +235,7 @@ mod tests {
         assert!(lanes.counts.is_empty() && lanes.waiting.is_empty() && lanes.under_way == 0);
     }
 
-    /// Sixty-four addresses have taken all places and go on for long.
+    /// Sixty-four addresses have taken all places and keep trying for a long time.
     #[test]
     fn who_guesses_is_behind_who_does_not() {
         let (mut lanes, mut guesses, now) = (Lanes::default(), Vec::new(), Instant::now());
@@ -246,10 +255,10 @@ mod tests {
         let honest = 1_000_000;
         assert!(matches!(lanes.enter(honest, lane("192.0.2.1"), now), Entered::InPlaceOf(_)));
         assert_eq!(lanes.next(now), Some(honest), "at once");
-        // Also from the same network, if only that has failed.
+        // The same from one network, if only the network has failed.
         assert!(matches!(lanes.enter(honest + 1, lane("10.0.0.200"), now), Entered::InPlaceOf(_)));
         assert_eq!(lanes.next(now), Some(honest + 1));
-        // Another address of the network that guesses is behind one of elsewhere.
+        // Another address of the guessing network is behind one from elsewhere.
         lanes.enter(honest + 2, lane("10.0.0.201"), now);
         lanes.enter(honest + 3, lane("192.0.2.77"), now);
         assert_eq!((lanes.next(now), lanes.next(now)), (Some(honest + 3), Some(honest + 2)));
@@ -273,7 +282,8 @@ mod tests {
         assert_eq!((lanes.failures.0.len(), lanes.networks.0.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
     }
 
-    /// Users behind one address fail now and then: that is forgotten as fast as it comes, whatever the gaps are.
+    /// Users behind one address fail now and then: that is forgotten as fast as it comes, whatever
+    /// the gaps are.
     #[test]
     fn who_fails_now_and_then_is_forgiven() {
         let start = Instant::now();

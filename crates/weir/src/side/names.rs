@@ -1,12 +1,15 @@
-//! The addresses of names, for all workers. Called by the side thread for each [`Errand::Resolve`](weir_proxy::forward::lookup::Errand).
+//! Resolves names for all workers. The side thread calls it for each
+//! [`Errand::Resolve`](weir_proxy::forward::lookup::Errand).
 //!
-//! A name that several want is asked of name servers once, and what they said is kept for as long as it holds. It takes the share of
-//! who wanted it first, and its turn comes by the line of whoever has one first (`turns`), so that nobody waits behind names of
-//! another that are never answered, nor for a name because another wants it too. IPv6 and IPv4 are asked at the same time; when one kind is there and the other is not [`Limits::half`] later, the first is told
-//! alone for a second, and the rest to whoever asks again (RFC 8305 §3).
+//! A name that several askers want is resolved once, and the result is kept for as long as it is
+//! valid. It counts towards the share of the first asker. Its turn comes by the line of whichever
+//! asker has one first (`turns`). So no asker waits behind another's names that are never answered,
+//! nor because another wants the same name. Queries for IPv6 and IPv4 go out at the same time. If
+//! one kind arrives and the other has not [`Limits::half`] later, the first is sent alone, valid
+//! for a second; the result of both goes to those that ask again (RFC 8305 §3).
 //!
-//! Bounds: [`Limits`], of which each client or user may have as much as is free ([`Shares`]); each name has its own time, so that a
-//! slow one delays no other.
+//! Bounds: [`Limits`], of which each client or user may have as much as is free ([`Shares`]); each
+//! name has its own deadline, so a slow one delays no other.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,20 +30,20 @@ use super::hosts::Hosts;
 use super::order::{self, Answer, Found, Missing, Route};
 use super::turns::{Ticket, Turns};
 
-/// How much at once, and how long.
+/// Limits on numbers and times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// For one name, with waiting for its turn.
+    /// For one name, including the wait for its turn.
     pub(crate) deadline: Duration,
-    /// For it to get its turn; what is left of the deadline is for name servers.
+    /// For the wait for its turn; the rest of the deadline is for name servers.
     pub(crate) turn: Duration,
     /// How much longer the second kind of addresses may take than the first.
     pub(crate) half: Duration,
-    /// Names that are asked of name servers at once; fewer where descriptors are few.
+    /// Names that are queried at once; fewer where descriptors are scarce.
     pub(crate) asked_max: usize,
-    /// Names that are asked or wait for that; for further ones there is no room.
+    /// Names that are queried or wait for that; weir has no room for further ones.
     pub(crate) open_max: usize,
-    /// Names that are kept.
+    /// Names in memory.
     pub(crate) kept_max: usize,
 }
 
@@ -57,12 +60,12 @@ impl Default for Limits {
     }
 }
 
-/// How long an address of `/etc/hosts` holds.
+/// How long an address of `/etc/hosts` is valid.
 const HOSTS_TTL: Duration = Duration::from_secs(10);
-/// How long what can't be a name is none.
+/// Result for text that cannot be a name, and how long it is valid.
 const NO_NAME: Answer = Err(Unresolved::NoSuchName { ttl_us: 60_000_000 });
 
-/// What is known and what is being asked.
+/// Known names, and names that are being resolved.
 pub(crate) struct Names {
     dns: Dns,
     limits: Limits,
@@ -73,33 +76,33 @@ pub(crate) struct Names {
 struct State {
     known: Cache<Box<str>, Answer>,
     open: HashMap<Rc<str>, Open>,
-    /// Of names that are open: by who wanted them first.
+    /// Of open names, by their first asker.
     shares: Shares,
     turns: Turns,
     /// Names so far.
     count: u64,
-    /// None: only name servers are asked.
+    /// None: only name servers are queried.
     hosts: Option<Hosts>,
     route: Route,
 }
 
-/// A name that is being asked, or waits for that.
+/// A name that is being resolved, or waits for that.
 struct Open {
     ticket: Ticket,
-    /// Who wanted it first.
+    /// The first asker.
     first: Asker,
-    /// Who waits for it: workers, and for whom.
+    /// The waiting workers, and for which askers.
     waiting: Vec<(u16, Asker)>,
-    /// Where it is told that it has its turn. None: it has.
+    /// Gives it its turn. None: it has had that.
     turn: Option<oneshot::Sender<Turn>>,
-    /// What is known already, while the other kind of addresses is not.
+    /// The addresses of one kind, while the other kind is still missing.
     half: Option<Answer>,
 }
 
-/// What becomes of a question.
+/// The outcome of a question.
 enum Fate {
     Known(Answer),
-    /// Somebody else has asked; the worker is told with him.
+    /// The name is being resolved already; the worker gets that result.
     Joined,
     /// It waits for its turn.
     Begun(oneshot::Receiver<Turn>),
@@ -112,7 +115,7 @@ impl fmt::Debug for Names {
 }
 
 impl Names {
-    /// Nothing known yet. With `hosts` the table of the system comes first.
+    /// Starts without known names. With `hosts` the table of the system has priority.
     pub(crate) fn new(dns: Dns, hosts: Option<Hosts>, limits: Limits, tell: Tell) -> Rc<Names> {
         let known = Cache::new(limits.kept_max);
         let state = State {
@@ -127,15 +130,15 @@ impl Names {
         Rc::new(Names { dns, limits, tell, state: RefCell::new(state) })
     }
 
-    /// A worker wants the addresses of a name for somebody: it is told, now or within the deadline. Call it within a local set of
-    /// tokio.
+    /// Resolves a name for an asker at a worker, and replies at once or within the deadline. Call
+    /// it within a local set of tokio.
     pub(crate) fn ask(self: &Rc<Names>, worker: u16, asker: Asker, name: Box<str>) {
         let fate = self.fate(worker, &asker, &name);
         match fate {
             Fate::Known(answer) => return (self.tell)(worker, News::Resolved { name, asker, answer }),
             Fate::Joined => {}
             Fate::Begun(turn) => {
-                // Whatever happens to the task, all who wait are told.
+                // Whatever happens to the task, all waiting workers get a reply.
                 let ending = Ending { names: Rc::clone(self), name, answer: Err(Unresolved::Failed) };
                 tokio::task::spawn_local(Rc::clone(self).find(ending, turn));
             }
@@ -187,7 +190,7 @@ impl Names {
             let next = self.state.borrow_mut().next_turn();
             let Some((asker, turn)) = next else { return };
             let given = Turn { names: Rc::clone(self), asker };
-            // What can't be sent is given back by its drop.
+            // A turn that cannot be sent is given back when dropped.
             let _ = turn.map(|turn| turn.send(given));
         }
     }
@@ -231,7 +234,7 @@ impl Names {
         order::join(v6, v4, self.has_ipv6())
     }
 
-    /// Tells addresses of one kind to those who wait, for as short as can be.
+    /// Sends addresses of one kind to those that wait, valid for the shortest time.
     fn tell_half(&self, name: &str, half: &Found) {
         let answer = Ok(order::addresses(&half.list, &[], true, order::TTL_MIN));
         let waiting = match self.state.borrow_mut().open.get_mut(name) {
@@ -256,7 +259,7 @@ impl Names {
 }
 
 impl State {
-    /// Who has the next turn, and the name that he has it for.
+    /// Returns the asker that has the next turn, and the name that it is for.
     fn next_turn(&mut self) -> Option<(Asker, Option<oneshot::Sender<Turn>>)> {
         let (asker, (_, name)) = self.turns.next()?;
         let turn = self.open.get_mut(&name).and_then(|open| {
@@ -268,7 +271,7 @@ impl State {
 }
 
 impl Open {
-    /// It waits for its turn no more.
+    /// Removes it from the lines: it no longer waits for its turn.
     fn leave_lines(&self, turns: &mut Turns) {
         if self.turn.is_some() {
             self.waiting.iter().for_each(|(_, asker)| turns.withdraw(asker, &self.ticket));
@@ -276,7 +279,7 @@ impl Open {
     }
 }
 
-/// A turn of somebody, given back by its drop.
+/// A turn of an asker, given back when dropped.
 struct Turn {
     names: Rc<Names>,
     asker: Asker,
@@ -289,7 +292,7 @@ impl Drop for Turn {
     }
 }
 
-/// The end of a question, also when its task panics or is dropped.
+/// The end of a question, even if its task panics or is dropped.
 struct Ending {
     names: Rc<Names>,
     name: Box<str>,

@@ -1,4 +1,5 @@
-//! What the keeper (`snapshot`) knows of the file and of what is to be put behind its answers, behind a lock that is had for moments.
+//! The keeper's (`snapshot`) knowledge of the file and of the changes to append to it, behind a
+//! lock that is held only for moments.
 
 use std::fs::File;
 use std::io;
@@ -13,39 +14,41 @@ use super::{LOOK_EVERY, Wish, file};
 use crate::lasting::{Hold, Taken, Turn, remove_rest};
 use crate::terminal::warn;
 
-/// See the module.
+/// The state behind the lock.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// Of the file of `wish`.
     pub(super) hold: Hold,
-    /// Another program has the file for now: this one does not look again before that.
+    /// Another program has the file for now: the next try is not before this.
     pub(super) take_at: Option<Instant>,
-    /// Another process accepts clients in this one's place, or is about to: what is purged here may be stored there.
+    /// Another process accepts clients instead of this one, or is about to: it may store what is
+    /// purged here.
     pub(super) has_successor: bool,
-    /// Of what is in force: see [`Desk::news`](crate::reload::Desk::news).
+    /// Of the plan in force: see [`Desk::news`](crate::reload::Desk::news).
     pub(super) number: u64,
     pub(super) wish: Option<Wish>,
-    /// What was there at the start has been looked at: from then on changes are put behind the last snapshot.
+    /// The file of the last run has been read: from then on changes are appended to the last
+    /// snapshot.
     pub(super) is_read: bool,
-    /// More is in the file than was read of it: it stays.
+    /// Only part of the file was read, so it remains.
     pub(super) is_partly_read: bool,
-    /// The last snapshot, if there is one.
+    /// The last snapshot, if any.
     pub(super) last: Option<Tail<File>>,
-    /// What became invalid since the one that is being written was begun.
+    /// Invalidations since the snapshot that is being written was begun.
     pub(super) next: Option<Tail<Vec<u8>>>,
-    /// Answers that had been stored when the last one was written.
+    /// Number of stored responses when the last snapshot was written.
     pub(super) stored: u64,
     pub(super) write_at: Option<Instant>,
-    /// No other one is written before that, however much becomes invalid.
+    /// No other snapshot is written before this, however much becomes invalid.
     pub(super) spaced_until: Option<Instant>,
-    /// Who waits for a snapshot.
+    /// Callers that wait for a snapshot.
     pub(super) asked: Vec<SyncSender<()>>,
     pub(super) ends: bool,
     pub(super) figures: SnapshotFigures,
 }
 
 impl Book {
-    /// Something else is to be kept, or elsewhere.
+    /// Follows another wish.
     pub(super) fn adopt(&mut self, wish: Option<Wish>, bell: &SyncSender<()>) {
         let before = std::mem::replace(&mut self.wish, wish);
         let before_rules = before.as_ref().map(|before| before.rules);
@@ -53,7 +56,7 @@ impl Book {
         let path = |wish: &Option<Wish>| wish.as_ref().map(|wish| wish.plan.path.clone());
         let (is_same_store, is_same_path) = (store(&before) == store(&self.wish), path(&before) == path(&self.wish));
         if let Some(before) = before.filter(|_| !is_same_store || !is_same_path) {
-            // What becomes invalid from now on would not hold for it.
+            // Later invalidations would be missing from it.
             self.last = None;
             let path = &before.plan.path;
             if self.has_file()
@@ -62,7 +65,7 @@ impl Book {
                 warn(format_args!("{} is to be removed: {error}", path.display()));
             }
             if !is_same_store || self.wish.is_none() {
-                // What they concern is not kept any more.
+                // They concern a store that is no longer kept.
                 let _ = before.store.end_changes();
                 before.store.tell_snapshot(None);
             }
@@ -71,7 +74,7 @@ impl Book {
         self.take_at = None;
         let Some(wish) = &self.wish else { return };
         if before_rules != Some(wish.rules) && self.is_read {
-            // The last one would not be used any more.
+            // The last snapshot would not be used any more.
             (self.write_at, self.stored) = (Some(Instant::now()), u64::MAX);
         }
         if !is_same_store {
@@ -80,25 +83,27 @@ impl Book {
         if !is_same_store || !is_same_path {
             self.figures = SnapshotFigures::default();
             wish.store.tell_snapshot(Some(self.figures.clone()));
-            // At the start there may be one to be read.
+            // At the start there may be a snapshot to read.
             self.write_at = self.is_read.then(Instant::now);
         }
     }
 
-    /// The file is this process's.
+    /// Whether the file belongs to this process.
     pub(super) fn has_file(&self) -> bool {
         self.hold.is_ours()
     }
 
-    /// From now on it is this process's turn.
+    /// From now on this process may use the file.
     pub(super) fn enter(&mut self) {
         self.hold.enter();
         self.take_at = None;
     }
 
-    /// From now on it is the next process's turn. What became invalid until now holds for the file, and nothing else does.
+    /// From now on the next process may use the file. Invalidations up to now apply to it, later
+    /// ones do not.
     pub(super) fn leave(&mut self) {
-        // Most of it, for that takes a while; then what came meanwhile, of which nothing may be lost.
+        // Most of it first, because that takes a while; then the rest, of which nothing may be
+        // lost.
         self.flush();
         self.sync();
         if let Some(noted) = self.wish.as_ref().map(|wish| wish.store.end_changes()) {
@@ -109,7 +114,8 @@ impl Book {
         self.hold.leave();
     }
 
-    /// Has the file, if it is this process's turn and no other program has it; of which it is looked every [`LOOK_EVERY`].
+    /// Takes the file if this process may use it and no other program does; tries that every
+    /// [`LOOK_EVERY`].
     pub(super) fn take_file(&mut self) {
         let Some(wish) = self.wish.clone().filter(|_| self.hold.turn() == Turn::Now) else { return };
         let now = Instant::now();
@@ -122,7 +128,7 @@ impl Book {
             Taken::Now(note) => {
                 note.into_iter().for_each(warn);
                 self.told(&wish, None);
-                // What was purged while nobody kept it does not hold for it.
+                // It lacks purges from the time without an owner.
                 if self.is_read {
                     self.is_partly_read = false;
                     if let Err(error) = file::remove_last(&wish.plan.path) {
@@ -138,14 +144,14 @@ impl Book {
         }
     }
 
-    /// From now on it is whoever's takes it; changes hold for it no more.
+    /// Releases the file to any process; changes no longer apply to it.
     pub(super) fn let_go(&mut self) {
         self.sync();
         (self.last, self.next) = (None, None);
         self.hold.let_go();
     }
 
-    /// A snapshot is to be written; it is begun.
+    /// Begins a snapshot. Returns what to write, if it is to be written.
     pub(super) fn begin(&mut self) -> Option<Wish> {
         let wish = self.wish.clone().filter(|_| self.has_file() && self.is_read && !self.is_partly_read)?;
         self.flush();
@@ -168,7 +174,7 @@ impl Book {
         is_time
     }
 
-    /// Puts what became invalid behind the last snapshot, and into the next one.
+    /// Appends invalidations to the last snapshot, and to the next one.
     pub(super) fn flush(&mut self) {
         let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return };
         let noted = wish.store.take_changes();
@@ -189,27 +195,27 @@ impl Book {
         }
     }
 
-    /// Another snapshot is written before its time, as soon as may be.
+    /// Brings the next snapshot forward, to the earliest allowed time.
     pub(super) fn write_soon(&mut self) {
         let soon = self.spaced_until.unwrap_or_else(Instant::now);
         self.write_at = self.write_at.map(|at| at.min(soon));
     }
 
-    /// Has on the disk what has waited for that long enough.
+    /// Syncs changes to the disk that have waited long enough.
     pub(super) fn sync_in_time(&mut self) {
         if self.last.as_ref().is_some_and(|last| last.is_unsynced_for(LOOK_EVERY)) {
             self.sync();
         }
     }
 
-    /// Has it on the disk.
+    /// Syncs changes to the disk.
     pub(super) fn sync(&mut self) {
         if let Some(Err(error)) = self.last.as_mut().map(Tail::sync) {
             self.drop_last(&error);
         }
     }
 
-    /// What became invalid does not hold for the last snapshot.
+    /// Removes the last snapshot, because invalidations could not be appended to it.
     pub(super) fn drop_last(&mut self, error: &io::Error) {
         self.last = None;
         self.write_soon();
@@ -222,7 +228,7 @@ impl Book {
         self.told(&wish, Some(format!("the snapshot {} can't be kept up to date: {error}; {removed}", path.display())));
     }
 
-    /// How it went; a problem is told once.
+    /// Notes the outcome; a problem is reported once.
     pub(super) fn told(&mut self, wish: &Wish, problem: Option<String>) {
         let problem = problem.unwrap_or_default();
         if problem != self.figures.problem && !problem.is_empty() {

@@ -1,8 +1,9 @@
-//! The old program's part: starts the new one, gives it the listening sockets, waits until it is ready, and lets it go.
+//! The old program's part of an upgrade: starts the new program, gives it the listening sockets,
+//! waits until it is ready, and lets it go.
 //!
-//! Called by the thread that does reloads (`reload`), one job after another. Until the new program accepts clients nothing of the old one
-//! has changed, so that whatever goes wrong costs nothing: [`Newcomer`] ends it when it is dropped. Bounds: `timeout` of `upgrade`,
-//! [`GO_MAX`], [`START_MAX`].
+//! Called by the thread that does reloads (`reload`), one job after another. Until the new program
+//! accepts clients nothing in the old one changes, so a failure costs nothing: dropping
+//! [`Newcomer`] ends the new program. Bounds: `timeout` of `upgrade`, [`GO_MAX`], [`START_MAX`].
 
 use std::collections::HashSet;
 use std::io;
@@ -23,19 +24,20 @@ use crate::snapshot::Snapshots;
 
 /// How long a new program that is ready may take to accept clients, or an old one to stop.
 pub(super) const GO_MAX: Duration = Duration::from_secs(10);
-/// How long the first of the two processes that make a new program may take to end, when the second one speaks.
+/// How long the first of the two processes that make a new program may take to end after the second
+/// has sent a message.
 const START_MAX: Duration = Duration::from_secs(5);
-/// How often is looked whether the old program is told to end.
+/// How often to check whether the old program is asked to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Why there is no new program although nothing is wrong with it.
+/// Why an upgrade is cancelled although nothing is wrong with the new program.
 const TOLD_TO_END: &str = "this weir is told to end";
 
-/// Starts new programs in the place of this one.
+/// Starts new programs that replace this one.
 #[derive(Debug)]
 pub(crate) struct Upgrader {
     program: Program,
-    /// Besides the workers' sockets.
+    /// The sockets besides those of the workers.
     doors: LentDoors,
     snapshots: Snapshots,
 }
@@ -43,9 +45,9 @@ pub(crate) struct Upgrader {
 /// What a new program has taken over.
 #[derive(Debug, Clone)]
 pub(crate) struct Handed {
-    /// Its number.
+    /// Its process number.
     pub(crate) pid: u32,
-    /// Listeners, named as the configuration names them.
+    /// Listeners, by their names in the configuration.
     pub(crate) listeners: Vec<Location>,
     /// The metrics listener.
     pub(crate) metrics: bool,
@@ -54,17 +56,18 @@ pub(crate) struct Handed {
 }
 
 impl Upgrader {
-    /// For a weir that was started so.
+    /// For a weir that was started like this.
     pub(crate) fn new(program: Program, doors: LentDoors, snapshots: Snapshots) -> Upgrader {
         Upgrader { program, doors, snapshots }
     }
 
-    /// Has a new program take over. `may_commit` is asked when it is ready: not when this one ends meanwhile, which would do to the
-    /// sockets of both what is done to those that go. `hand_over` is called when it accepts clients, and returns when this one has
-    /// stopped to.
+    /// Has a new program take over. `may_commit` is called when the new program is ready. It
+    /// returns false if this program is ending, because its end would remove files of sockets that
+    /// both have. `hand_over` is called when the new program accepts clients, and returns when this
+    /// program no longer does.
     ///
     /// # Errors
-    /// Why there is no new program; this one has everything that it had.
+    /// Why the upgrade failed; this program still has everything.
     pub(crate) fn upgrade(
         &mut self,
         job: u64,
@@ -98,12 +101,13 @@ impl Upgrader {
     }
 }
 
-/// A new program that is not in charge yet. Ended when dropped.
+/// A new program that is not in charge yet. Dropping this ends it.
 struct Newcomer {
     channel: Channel,
-    /// The process that starts it, and ends then: so the program is nobody's child but the service manager's, who hears of its end.
+    /// The process that starts the program and then ends. So the program becomes a child of the
+    /// service manager, which notices when it ends.
     starter: Child,
-    /// What it is ended by; None: it is not known.
+    /// A handle to end the program; None: unknown.
     itself: Option<OwnedFd>,
     is_free: bool,
 }
@@ -121,7 +125,7 @@ impl Newcomer {
         Ok(Newcomer { channel, starter, itself: None, is_free: false })
     }
 
-    /// Gives it all that it may take over.
+    /// Gives the program everything that it may take over.
     fn give(
         &self,
         job: u64,
@@ -135,7 +139,7 @@ impl Newcomer {
         let mut seen = HashSet::new();
         let mut listeners: Vec<(&Location, bool, Vec<BorrowedFd<'_>>)> = Vec::new();
         for Lent { address, stays_open, socket } in lent {
-            // Several workers may have the same one.
+            // Several workers may share a socket.
             if !seen.insert(rustix::fs::fstat(socket)?.st_ino) {
                 continue;
             }
@@ -165,7 +169,7 @@ impl Newcomer {
         self.channel.say(&ToNew::All, &[])
     }
 
-    /// What it will take over.
+    /// Waits until the program is ready, and returns what it will take over.
     fn wait_until_ready(&mut self, workers: &Handle, timeout: Duration, end: Instant) -> Result<Handed, Failure> {
         let mut why = None;
         let mut listeners = Vec::new();
@@ -192,14 +196,14 @@ impl Newcomer {
         }
     }
 
-    /// It has this number.
+    /// Notes the process number of the program.
     fn know(&mut self, pid: u32) {
         let pid = Pid::from_raw(pid.cast_signed()).filter(|_| self.itself.is_none());
-        // One that has ended already is not to be ended.
+        // A program that has ended already needs no handle.
         self.itself = self.itself.take().or_else(|| pidfd_open(pid?, PidfdFlags::empty()).ok());
     }
 
-    /// Has it accept clients.
+    /// Lets the program accept clients, and waits for that.
     fn accept(&mut self) -> Result<(), Failure> {
         self.channel.say(&ToNew::Go, &[]).map_err(|error| self.why_not(&error))?;
         let end = Instant::now() + GO_MAX;
@@ -213,14 +217,14 @@ impl Newcomer {
         Err(failed("the new program was ready and did not accept clients; it was ended"))
     }
 
-    /// It is on its own.
+    /// Puts the program in charge.
     fn let_go(mut self) {
         self.is_free = true;
-        // It may be gone already, which is its service manager's affair now.
+        // It may have ended already, which is up to its service manager now.
         let _ = self.channel.say(&ToNew::Yours, &[]);
     }
 
-    /// What it says; None: nothing.
+    /// Returns the next message of the program; None: no message within `patience`.
     fn hear(&mut self, patience: Duration) -> Result<Option<ToOld>, Failure> {
         match self.channel.hear(patience) {
             Ok(Heard::Message(message, _)) => Ok(Some(message)),
@@ -230,7 +234,7 @@ impl Newcomer {
         }
     }
 
-    /// What it said before nothing more could be said to it.
+    /// Returns the reason that the program gave before the channel failed.
     fn why_not(&mut self, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::WouldBlock {
             return failed("the new program does not take what it is given; it was ended");
@@ -268,16 +272,16 @@ impl Newcomer {
 impl Drop for Newcomer {
     fn drop(&mut self) {
         if !self.is_free {
-            // Its number may be among what was not listened to.
+            // The number may be in an unread message.
             while let Ok(Heard::Message(message, _)) = self.channel.hear(Duration::ZERO) {
                 if let ToOld::Started { pid } = message {
                     self.know(pid);
                 }
             }
-            // One that is not known finds out by itself that it was given up: see `Predecessor::is_gone`.
+            // An unknown program notices the failure on its side: see `Predecessor::is_gone`.
             let _ = self.itself.as_ref().map(|handle| pidfd_send_signal(handle, Signal::KILL));
         }
-        // It has ended, or is what was to end: a program that does not know how to be started so.
+        // It has ended, or is itself the program: one that does not know this way of starting.
         if self.wait_for_starter(if self.is_free { START_MAX } else { Duration::ZERO }).is_none() {
             let _ = self.starter.kill();
             let _ = self.starter.wait();
@@ -285,7 +289,7 @@ impl Drop for Newcomer {
     }
 }
 
-/// For the log and whoever asked.
+/// Reports the failure to the log and the caller.
 fn failed(why: &str) -> Failure {
     Failure::Running(format!("weir: not upgraded: {why}\n"))
 }
