@@ -1,6 +1,7 @@
-//! Whether packets come as a configuration with transparent listeners needs it. What is wrong is a warning: rules may come later than weir does.
+//! Checks whether packets arrive as a configuration with transparent listeners needs it. A problem
+//! is only a warning, because rules may be added after weir starts.
 //!
-//! Reads only, and says nothing where it can't read. docs/semantics.md §24.
+//! Reads only, and reports nothing if it cannot read. docs/semantics.md §24.
 
 use std::fs;
 
@@ -8,10 +9,11 @@ use rustix::process::geteuid;
 use weir_config::Arrival;
 use weir_io::{Interfaces, Led};
 
-/// How many connections netfilter knows in this namespace; the file is there where it can track them.
+/// Number of connections that netfilter knows in this namespace; the file exists where it can track
+/// them.
 const TRACKED: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
-/// What is wrong, and the way out, for whoever is about to run.
+/// Returns the problem and its remedy, for a weir that is about to run.
 pub(crate) fn look(needed: Arrival) -> Option<(String, String)> {
     match needed {
         Arrival::ToSockets { is_ipv6 } => {
@@ -25,12 +27,13 @@ pub(crate) fn look(needed: Arrival) -> Option<(String, String)> {
     }
 }
 
-/// The same for whoever checks a configuration: who is not root may well do that on another machine.
+/// The same for a check of a configuration: a user other than root may well do that on another
+/// machine.
 pub(crate) fn check(needed: Arrival) -> Option<(String, String)> {
     look(needed).filter(|_| geteuid().is_root())
 }
 
-/// What to say where so much leads packets here.
+/// Returns the message about what leads packets here.
 fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
     let (family, ip) = if is_ipv6 { ("IPv6", "ip -6") } else { ("IPv4", "ip") };
     let marked = "and rules of nftables that mark packets (docs/semantics.md §24)";
@@ -51,7 +54,7 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
     }
 }
 
-/// What to say where netfilter knows so many connections.
+/// Returns the message for this number of connections that netfilter knows.
 fn share(known: u64) -> Option<(String, String)> {
     (known > 0).then(|| {
         (
@@ -63,7 +66,8 @@ fn share(known: u64) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what leads packets here needs a route and a rule, and what is missing is named with the commands for its family. How: what was found, given.
+    //! Proves: leading packets here needs a route and a rule, and the message names what is
+    //! missing, with the commands for its family. How: given findings.
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! `weir ban`: who is banned by a running weir and why; bans somebody, ends bans. Asks its admin socket (docs/semantics.md §22).
+//! `weir ban`: lists bans of a running weir with their reasons, adds bans and ends them. Uses its
+//! admin socket (docs/semantics.md §22).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -86,10 +87,10 @@ Example:
     },
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Nobody answers, nobody is to ban whom is meant, or nobody is banned there.
+/// weir does not reply, the address is exempt from bans, or it is not banned.
 pub(crate) fn ban(arguments: &BanArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     match &arguments.order {
@@ -139,7 +140,7 @@ fn list(client: &Client, address: Option<IpAddr>, json: bool) -> Result<(), Fail
     Ok(())
 }
 
-/// All about an address, for people.
+/// Returns everything about an address, for people.
 fn why(address: IpAddr, list: &BanList) -> String {
     let mut out = String::new();
     for ban in &list.bans {
@@ -169,7 +170,7 @@ fn reason(ban: &Ban) -> String {
     }
 }
 
-/// An address or a range.
+/// Parses an address or a range.
 fn whom(text: &str) -> Result<String, String> {
     match Block::read(text, 32, 64) {
         Some(_) => Ok(text.to_owned()),
@@ -177,7 +178,7 @@ fn whom(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time that a ban may have, in microseconds.
+/// Parses the length of a ban, in microseconds.
 fn time(text: &str) -> Result<u64, String> {
     match parse_time(text)? {
         us @ 1_000_000..=FOR_US_MAX => Ok(us),
@@ -187,7 +188,7 @@ fn time(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what people are told of an address, and which words a ban has. How: tables.
+    //! Proves: the report on an address for people, and the words of a ban. How: tables.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The command line: verbs, flags, help. Called by `main`; each verb is a module of its own.
+//! The command line: verbs, flags, help. Called by `main`; each verb has its own module.
 //!
 //! Each `--help` ends with an example. Wrong usage ends with code 2.
 
@@ -90,13 +90,14 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The file that is named, if any.
+    /// Returns the named file, if any.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.config.as_deref().or(self.file.as_deref())
     }
 }
 
-/// The command line, with what others say for `check` in its place: `weir -t -c FILE`, as nginx and Apache have it.
+/// Translates options that other programs have for `check`: `weir -t -c FILE`, as in nginx and
+/// Apache.
 pub(crate) fn words(said: impl IntoIterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let is_test = |(place, word): &(usize, OsString)| *place == 1 && ["-t", "--test"].iter().any(|test| word == test);
     said.into_iter().enumerate().map(move |said| if is_test(&said) { "check".into() } else { said.1 })
@@ -131,7 +132,7 @@ impl From<EngineArgs> for weir_config::Common {
     }
 }
 
-/// How to talk to the kernel. The variants have no texts of their own: clap then lists them in one line.
+/// How to talk to the kernel. The variants have no help texts, so that clap lists them in one line.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Io {
     Auto,
@@ -332,7 +333,7 @@ impl From<Accept> for weir_lab::origin::Accept {
 }
 
 impl Io {
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Io::Auto => "auto",
@@ -342,7 +343,7 @@ impl Io {
     }
 }
 
-/// `--admin`: the same words as in the configuration, and any path.
+/// Parses `--admin`: the same words as in the configuration, and any path.
 fn admin(text: &str) -> Result<String, String> {
     let absolute = match text {
         "auto" | "off" => text.to_owned(),
@@ -351,7 +352,7 @@ fn admin(text: &str) -> Result<String, String> {
     weir_config::AdminChoice::read(&absolute).map(|_| absolute)
 }
 
-/// `--pipeline`: the same words as in the configuration.
+/// Parses `--pipeline`: the same words as in the configuration.
 fn pipeline(text: &str) -> Result<String, String> {
     let is_depth = text.parse::<u32>().is_ok_and(|depth| depth > 0);
     if is_depth || matches!(text, "adaptive" | "off") {

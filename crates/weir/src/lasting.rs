@@ -1,6 +1,6 @@
-//! What outlives this process, each with a thread that keeps it in a file: who is banned, which servers are not
-//! pipelined, and what the cache has stored. Called by `run`, which says whose turn it is: at an upgrade all are the predecessor's first, and
-//! the successor's at last ([`Hold`]).
+//! State that outlives this process, each kind with a thread that keeps it in a file: bans, servers
+//! that are not pipelined, and the cache. Called by `run`, which decides which process may use the
+//! files: during an upgrade first the predecessor, then the successor ([`Hold`]).
 
 mod claim;
 mod hold;
@@ -29,10 +29,10 @@ pub(crate) use hold::{Hold, Turn};
 pub(crate) use kept::Kept;
 pub(crate) use next::{Next, remove, remove_rest};
 
-/// How files are opened that somebody else may have put there: no link is followed, and nothing is waited for.
+/// Flags for opening files that another user may have put there: do not follow links, never wait.
 pub(crate) const WARY: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
-/// See the module.
+/// All such state.
 #[derive(Debug)]
 pub(crate) struct Lasting {
     pub(crate) bans: Bans,
@@ -45,19 +45,21 @@ pub(crate) struct Lasting {
 pub(crate) struct Keepers(bans::Keeper, verdicts::Keeper, snapshot::Keeper);
 
 impl Lasting {
-    /// For a plan. `waits`: another process has the files until [`Lasting::enter`].
+    /// Opens the state for a plan. `waits`: another process owns the files until
+    /// [`Lasting::enter`].
     pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Lasting {
         let (bans, verdicts) = (Bans::open(plan, waits), Verdicts::open(plan, waits));
         Lasting { bans, verdicts, snapshots: Snapshots::open(plan, waits) }
     }
 
-    /// What is told of them, and of whom new connections are given to.
+    /// Returns what the control thread reports of this state, and of how new connections are
+    /// spread.
     pub(crate) fn facts(&self, probe: &weir_io::Probe, spreading: &Spreading) -> Facts {
         let (bans, verdicts, snapshots) = (self.bans.clone(), self.verdicts.clone(), self.snapshots.clone());
         Facts { bans, verdicts, snapshots, spreading: spreading.clone(), ..Facts::of(probe) }
     }
 
-    /// Starts the threads, before workers that have just been made accept anybody.
+    /// Starts the threads, before new workers accept clients.
     ///
     /// # Errors
     /// The operating system's.
@@ -67,20 +69,20 @@ impl Lasting {
         Ok(Keepers(bans, verdicts, self.snapshots.start(desk.clone())?))
     }
 
-    /// From now on the files are this process's.
+    /// From now on the files belong to this process.
     pub(crate) fn enter(&self) {
         self.bans.enter();
         self.verdicts.enter();
         self.snapshots.enter();
     }
 
-    /// Nobody waits any more, neither for clients nor for the snapshot.
+    /// Ends the waits for clients and for the snapshot.
     pub(crate) fn end_at_once(&self, leaving: &mut Leaving, running: &Running) {
         self.snapshots.hurry();
         leaving.end(running);
     }
 
-    /// From now on they are another process's.
+    /// From now on the files belong to another process.
     pub(crate) fn leave(&self) {
         self.bans.leave();
         self.verdicts.leave();
@@ -89,7 +91,8 @@ impl Lasting {
 }
 
 impl Keepers {
-    /// Waits for the files: call it when all workers have ended. `signals` say that nobody wants to wait for the snapshot any more.
+    /// Waits for the files: call it when all workers have ended. `signals` can end the wait for the
+    /// snapshot.
     pub(crate) fn finish(self, signals: &Receiver<i32>) {
         let Keepers(bans, verdicts, snapshots) = self;
         bans.finish();
@@ -102,11 +105,11 @@ impl Keepers {
 pub(crate) mod tests {
     use std::path::{Path, PathBuf};
 
-    /// A directory of a test's own, which goes with this.
+    /// A directory of one test, removed with this.
     pub(crate) struct Directory(PathBuf);
 
     impl Directory {
-        /// `name` is no other test's.
+        /// `name` is unique among the tests.
         pub(crate) fn new(name: &str) -> Directory {
             let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
@@ -118,7 +121,7 @@ pub(crate) mod tests {
             self.0.join(name)
         }
 
-        /// What is in it, sorted.
+        /// Returns the names in it, sorted.
         pub(crate) fn names(&self) -> Vec<String> {
             let all = std::fs::read_dir(Path::new(&self.0)).unwrap();
             let mut names: Vec<String> =

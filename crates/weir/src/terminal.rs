@@ -1,4 +1,4 @@
-//! What may be written to a terminal: colours only there, and not with NO_COLOR (<https://no-color.org>).
+//! Output to a terminal: colours only there, and not with NO_COLOR (<https://no-color.org>).
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -10,59 +10,60 @@ use weir_config::Errors;
 /// Width of reports, columns.
 const COLUMNS: usize = 100;
 
-/// The report, coloured when standard error is a terminal that wants it.
+/// Returns the report, coloured if standard error is a terminal that wants it.
 pub(crate) fn render(errors: &Errors) -> String {
     errors.render(io::stderr().is_terminal() && wants_colour(), COLUMNS)
 }
 
-/// Whether a terminal, if there is one, may be coloured.
+/// Whether output to a terminal, if any, may be coloured.
 pub(crate) fn wants_colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     !refused && !dumb
 }
 
-/// Columns and rows of the terminal on standard output; None when it is none.
+/// Returns columns and rows of the terminal on standard output; None: it is not a terminal.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
-/// What somebody else wrote, which may be for another terminal.
+/// Replaces control characters in foreign text, which may be meant for another terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is not an error of ours.
+/// Writes to standard output. A reader that went away (`| head`) is not an error of weir.
 pub(crate) fn print(text: &str) {
     let _ = try_print(text);
 }
 
-/// The same; false: nobody reads it any more.
+/// The same; false: the reader has gone.
 pub(crate) fn try_print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// How much a line matters: its word, and its number for the journal (sd-daemon(3)).
+/// The level of a line: its word, and its number for the journal (sd-daemon(3)).
 type Level = (&'static str, u8);
 
 const INFO: Level = ("info", 6);
 const WARNING: Level = ("warning", 4);
 const ERROR: Level = ("error", 3);
 
-/// A line of a running weir on standard error, with time and level; to the journal of systemd, which has the time, without it. Whoever has
-/// read them may be gone, which is no reason to end (`eprintln!` would panic).
+/// Logs a line of a running weir to standard error, with time and level, or without the time to the
+/// systemd journal, which adds it. A reader that has gone is no reason to end (`eprintln!` would
+/// panic).
 pub(crate) fn tell(line: impl Display) {
     log(INFO, &line);
 }
 
-/// The same for what somebody should look at.
+/// The same for a line that needs an operator's attention.
 pub(crate) fn warn(line: impl Display) {
     log(WARNING, &line);
 }
 
-/// The same for what went wrong.
+/// The same for a failure.
 pub(crate) fn alarm(line: impl Display) {
     log(ERROR, &line);
 }
@@ -84,7 +85,7 @@ fn is_journal() -> bool {
     })
 }
 
-/// Writes to standard error. Nobody is left to tell when it is closed.
+/// Writes to standard error. If that is closed, the text is lost.
 pub(crate) fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

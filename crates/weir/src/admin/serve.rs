@@ -1,9 +1,11 @@
-//! HTTP of the control thread: accepts, reads one request, writes one answer, closes.
+//! HTTP of the control thread: accepts, reads one request, writes one response, closes.
 //!
-//! Called by `admin`; what is answered is `routes`. A client can cost little: [`CONNECTIONS_MAX`] connections at a time for
-//! each listener, a head of [`HEAD_BYTES_MAX`], [`EXCHANGE_MAX`] from accept to close. A new connection never waits for idle ones: when
-//! there is no room, one of the client that has the most is closed ([`Guests`]). One request a connection makes that
-//! bound simple, and a scraper once in 15 s does not mind.
+//! Called by `admin`; `routes` makes the responses. A client can use few resources: at most
+//! [`CONNECTIONS_MAX`] connections at a time for each listener, a head of [`HEAD_BYTES_MAX`],
+//! [`EXCHANGE_MAX`] from accept to close. A new connection never waits for idle ones. If the limit
+//! is reached, weir closes a connection of the client with the most connections ([`Guests`]). One
+//! request a connection makes that bound simple, and does not bother a scraper that comes once in 15
+//! s.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,28 +25,28 @@ use tokio::task::AbortHandle;
 
 use super::routes::{Answer, Body};
 
-/// Connections of one listener at a time; with more, others are closed.
+/// Connections of one listener at a time; with more, weir closes others.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
-/// Longest head; over it 431.
+/// Longest head; a longer one gets 431.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Most fields; over it 431.
+/// Most fields; more get 431.
 const FIELDS_MAX: usize = 64;
-/// From accept to close.
+/// Longest time from accept to close.
 const EXCHANGE_MAX: Duration = Duration::from_secs(10);
-/// For the whole head to arrive.
+/// Longest time for the whole head to arrive.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: it fails for want of descriptors, and would fail again at once.
+/// Pause after a failed accept, which fails for lack of descriptors and would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers a request; the path may hold anything.
+/// Responds to a request; the path may hold anything.
 pub(crate) type Respond = dyn Fn(&Request<Incoming>) -> Answer;
 
-/// Whatever connections come from.
+/// A source of connections.
 pub(crate) trait Accept {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + 'static;
 
-    /// The next one, and where its client is; None: on this machine.
+    /// Returns the next connection, and its client's address; None: on this machine.
     fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Option<IpAddr>)>>;
 }
 
@@ -64,11 +66,11 @@ impl Accept for tokio::net::TcpListener {
     }
 }
 
-/// Whose connections are open, the oldest first.
+/// The open connections, the oldest first.
 #[derive(Debug, Default)]
 struct Guests {
     all: Vec<Guest>,
-    /// Of the next one.
+    /// Number of the next connection.
     number: u64,
 }
 
@@ -76,14 +78,14 @@ struct Guests {
 struct Guest {
     number: u64,
     peer: Option<IpAddr>,
-    /// Its request is there.
+    /// Its request has arrived.
     has_asked: Rc<Cell<bool>>,
-    /// Ends its exchange; None: that has not begun.
+    /// Aborts its exchange; None: not yet begun.
     exchange: Option<AbortHandle>,
 }
 
 impl Guests {
-    /// One more, for which there is room. Its number.
+    /// Adds a connection, for which there is room. Returns its number.
     fn add(&mut self, peer: Option<IpAddr>, has_asked: Rc<Cell<bool>>) -> u64 {
         self.number += 1;
         self.all.push(Guest { number: self.number, peer, has_asked, exchange: None });
@@ -100,8 +102,9 @@ impl Guests {
         self.all.retain(|guest| guest.number != number);
     }
 
-    /// Who goes when one more comes than there may be: of the client that has the most connections the oldest that has asked nothing yet,
-    /// or else the oldest. None: there is room.
+    /// Removes the connection that has to close before another is accepted. That is one of the
+    /// client with the most connections: the oldest without a request, or else the oldest. None: no
+    /// need.
     fn take_surplus(&mut self, room: usize) -> Option<Guest> {
         if self.all.len() < room {
             return None;
@@ -137,7 +140,7 @@ pub(crate) async fn serve(listener: impl Accept, respond: Rc<Respond>) {
                 has_asked.set(true);
                 respond(request)
             };
-            // What a client does wrong ends its connection and concerns nobody else.
+            // An error of a client ends its connection and affects no other client.
             let _ = tokio::time::timeout(EXCHANGE_MAX, exchange(stream, &answer)).await;
             all.borrow_mut().remove(number);
         });
@@ -163,11 +166,13 @@ async fn exchange(
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who goes when there is no room: one of the client that has the most, first one that has asked nothing. How: examples.
+    //! Proves: which connection is closed at the limit: one of the client with the most, first one
+    //! without a request. How: examples.
 
     use super::*;
 
-    /// Clients by the last byte of their address, in the order in which they came; true: it has asked.
+    /// Makes clients by the last byte of their address, in the order of arrival; true: its request
+    /// has arrived.
     fn guests(all: &[(u8, bool)]) -> Guests {
         let mut guests = Guests::default();
         for (last, has_asked) in all {

@@ -1,9 +1,12 @@
-//! Which requests to the metrics listener come from a browser that somebody else leads: a page of a stranger, whose name leads here for a moment (DNS
-//! rebinding), would read what the listener tells. Called by `routes`. Pure.
+//! Detects requests to the metrics listener from a browser under the control of a foreign page.
+//! With a name that leads here for a moment (DNS rebinding), such a page could read the responses.
+//! Called by `routes`. Pure.
 //!
-//! A script can't change what Host says, and somebody else can own a name with a dot only. So a request passes that asks for an address, for
-//! `localhost`, for a name without a dot, for the name of this machine, or for a name of `metrics-hosts`. A request for another name passes if it is for a
-//! program and no browser has sent it: Prometheus asks for whatever name its target has. What is made for browsers ([`Meant`]) has no such exception.
+//! A script cannot change Host, and an attacker can own only names with a dot. So weir serves
+//! requests for an address, for `localhost`, for a name without a dot, for the name of this
+//! machine, or for a name of `metrics-hosts`. A request for another name passes if it is for a
+//! program and no browser has sent it: Prometheus uses whatever name its target has. Resources for
+//! browsers ([`Meant`]) have no such exception.
 
 use std::net::IpAddr;
 
@@ -11,10 +14,10 @@ use hyper::HeaderMap;
 use hyper::Uri;
 use hyper::header::{ACCEPT_LANGUAGE, COOKIE, HOST, HeaderName, ORIGIN, REFERER, USER_AGENT};
 
-/// Longest name that is shown.
+/// Longest displayed name.
 const SHOWN_MAX: usize = 80;
 
-/// Who reads an answer.
+/// The reader of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meant {
     /// A browser: the live page.
@@ -23,7 +26,7 @@ pub(super) enum Meant {
     Program,
 }
 
-/// What is known of the listener.
+/// Facts about the listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
     /// `metrics-hosts`, in lower case.
@@ -32,7 +35,7 @@ pub(super) struct Known<'a> {
     pub(super) machine: &'a str,
 }
 
-/// Why a request is refused; None: it is not.
+/// Returns why a request is rejected; None: it is not.
 pub(super) fn refused(meant: Meant, uri: &Uri, headers: &HeaderMap, known: Known<'_>) -> Option<String> {
     if is_embedded(headers) {
         return Some("a page of another site has asked for this".to_owned());
@@ -49,7 +52,7 @@ pub(super) fn refused(meant: Meant, uri: &Uri, headers: &HeaderMap, known: Known
     ))
 }
 
-/// The host of an authority, without the port and a final dot.
+/// Returns the host of an authority, without the port and a final dot.
 fn host(authority: &str) -> &str {
     let host = match authority.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -61,7 +64,7 @@ fn host(authority: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Whether no stranger can have this name.
+/// Whether no attacker can own this name.
 fn is_ours(host: &str, known: Known<'_>) -> bool {
     let is_named = |pattern: &String| match pattern.strip_prefix('*') {
         Some(domain) => domain.is_empty() || host.len() > domain.len() && host.ends_with(domain),
@@ -74,7 +77,7 @@ fn is_ours(host: &str, known: Known<'_>) -> bool {
         || known.hosts.iter().any(is_named)
 }
 
-/// Whether a page of another site has a browser ask for it, as a part of itself (Fetch Metadata).
+/// Whether a page of another site makes a browser load it as a part of that page (Fetch Metadata).
 fn is_embedded(headers: &HeaderMap) -> bool {
     let is = |name: &'static str, word: &str| {
         headers
@@ -84,7 +87,8 @@ fn is_embedded(headers: &HeaderMap) -> bool {
     is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate")
 }
 
-/// Whether a browser has sent it: what browsers send and scripts can't take away, and programs don't send.
+/// Whether a browser has sent the request: it has fields that browsers send and scripts cannot
+/// remove, and that programs do not send.
 fn is_browser(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName| headers.contains_key(name);
     let is_fetch = headers.keys().any(|name| name.as_str().starts_with("sec-"));
@@ -94,8 +98,9 @@ fn is_browser(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a browser that a stranger's name has led here gets nothing, whatever it is asked for; people who ask for an address or a name of
-    //! their own get all, and so do programs that ask for any name. How: a table of requests.
+    //! Proves: a browser that a foreign name has led here gets nothing, whatever the request.
+    //! Requests of people for an address or a local name get everything, as do programs' requests
+    //! for any name. How: a table of requests.
 
     use hyper::header::HeaderValue;
 
@@ -208,7 +213,7 @@ mod tests {
         assert!(verdict(Meant::Browser, "http://evil.test/", &["127.0.0.1"], &CHROME, &[]).is_some(), "absolute-form");
         let said = verdict(Meant::Browser, "/", &["evil.test:9100"], &CHROME, &[]).unwrap();
         assert!(said.contains("metrics-hosts \"evil.test\""), "{said}");
-        // A page of another site, which asks for the address.
+        // A page of another site that requests the address.
         let cross = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
         assert!(!passes(Meant::Program, "127.0.0.1:9100", &cross, &[]));
         let followed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];

@@ -1,4 +1,5 @@
-//! What operators ask of the list of bans, and what they see of it. Called by the control thread (`weir ban`), status and metrics.
+//! Operators' requests to the list of bans, and views of it. Called by the control thread
+//! (`weir ban`), status and metrics.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -10,48 +11,49 @@ use super::kernel::Part;
 use super::ledger::Ban;
 use super::{Bans, REASON_BYTES_MAX, now_s, seconds, terms};
 
-/// A ban as it is shown. Times are seconds since 1970.
+/// A ban for display. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) block: Block,
     pub(crate) since_s: u64,
     pub(crate) until_s: u64,
-    /// Until then; 0: it is over, and makes the next one longer.
+    /// Time to its end; 0: it is over, and makes the next one longer.
     pub(crate) left_s: u64,
     pub(crate) count: u32,
     pub(crate) reason: String,
     pub(crate) forced: bool,
 }
 
-/// How much there is of it.
+/// Numbers about the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Bans in force.
     pub(crate) in_force: u64,
     /// Bans since the start.
     pub(crate) total: u64,
-    /// Bans that gave way to others before their time.
+    /// Bans that were displaced before their end.
     pub(crate) displaced: u64,
-    /// Where they are kept; None: nowhere.
+    /// The file that keeps them; None: no file.
     pub(crate) file: Option<String>,
-    /// Why they could not be the last time.
+    /// Why the last write failed.
     pub(crate) problem: Option<String>,
     /// What the kernel does.
     pub(crate) kernel: Part,
 }
 
-/// Why an operator can't ban somebody: what he is.
+/// Why an operator cannot ban an address, in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NeverBanned(pub(crate) &'static str);
 
 impl Bans {
-    /// What an operator means by this: an address is the client that limits see.
+    /// Parses an operator's address or network: an address means the client as limits see it.
     pub(crate) fn block(&self, written: &str) -> Option<Block> {
         let Prefix { v4, v6 } = self.lock().plan.shield.as_ref().map_or_else(Prefix::default, |shield| shield.prefix);
         Block::read(written, v4, v6)
     }
 
-    /// Bans of whom an address is, or all; also what is over and still counts if that is asked.
+    /// Returns the bans that apply to an address, or all; with those that are over and still count
+    /// if requested.
     pub(crate) fn list(&self, of: Option<IpAddr>, with_past: bool) -> Vec<Shown> {
         let (list, now_s) = (self.lock(), now_s());
         let is_meant = |block: Block, ban: &Ban| {
@@ -61,7 +63,8 @@ impl Bans {
         meant.map(|(block, ban)| shown(block, ban, now_s)).collect()
     }
 
-    /// Bans whoever is in it for so many seconds; whoever is never banned, and `mine`, the operator himself, only if he insists.
+    /// Bans a block for this many seconds. Blocks that are exempt or contain `mine`, the operator's
+    /// own address, need `insists`.
     pub(crate) fn add(
         &self,
         block: Block,
@@ -70,7 +73,7 @@ impl Bans {
         mine: Option<IpAddr>,
         insists: bool,
     ) -> Result<Shown, NeverBanned> {
-        // What has come in between counts.
+        // Considers recent changes.
         self.look_at_machine();
         self.with(|list| {
             let mine = mine.filter(|mine| block.has(*mine)).map(|_| "the other end of this ssh session");
@@ -100,10 +103,12 @@ impl Bans {
         })
     }
 
-    /// Ends the bans of everybody in a block, or all, and forgives them: who that was.
+    /// Ends all bans within a block, or all bans, and forgives the clients. Returns the blocks that
+    /// were banned.
     pub(crate) fn remove(&self, of: Option<Block>) -> Vec<Block> {
         self.with(|list| {
-            // Also whose ban is over, and who owes something without one.
+            // Also clients whose ban is over, and clients that have used up part of their limit
+            // without a ban.
             let known: Vec<Block> = list.ledger.all().map(|(block, _)| block).collect();
             let freed = list.ledger.forgive(of, now_s());
             if let Some(shield) = &list.plan.shield {
@@ -119,12 +124,12 @@ impl Bans {
         })
     }
 
-    /// Why whoever is in it is never banned, if so.
+    /// Returns why part of a block is exempt from bans, if so.
     pub(crate) fn why_spared(&self, block: Block) -> Option<&'static str> {
         self.lock().why_spared(block)
     }
 
-    /// For status and metrics.
+    /// Returns numbers for status and metrics.
     pub(crate) fn figures(&self) -> Figures {
         let list = self.lock();
         Figures {

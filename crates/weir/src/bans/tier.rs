@@ -1,6 +1,7 @@
-//! What in the kernel drops packets: a table of nftables, or a program in the driver of a network card (XDP).
+//! The part of the kernel that drops packets: a table of nftables, or a program in the driver of a
+//! network card (XDP).
 //!
-//! Called by `kernel`, which knows who is to stand there.
+//! Called by `kernel`, which decides the entries.
 
 use std::io;
 use std::time::Duration;
@@ -8,39 +9,39 @@ use std::time::Duration;
 use weir_bpf::{Ports, Xdp, XdpError};
 use weir_io::nft::{Network, Nft, Scope};
 
-/// What it is made for.
+/// The purpose of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Network cards whose drivers are to drop packets; none: nftables.
+    /// Network cards whose drivers drop packets; none: nftables.
     pub(super) interfaces: Vec<String>,
     pub(super) scope: Scope,
-    /// Whose packets are never dropped; none of them lies in another.
+    /// Networks whose packets are never dropped; none of them contains another.
     pub(super) allowed: Vec<Network>,
     pub(super) bans_max: u32,
 }
 
-/// See the module.
+/// A table, or a program.
 #[derive(Debug)]
 pub(super) enum Tier {
     Nft(Nft, String),
     Xdp(Box<Xdp>, Vec<String>),
 }
 
-/// Why there is none.
+/// Why neither is possible.
 #[derive(Debug)]
 pub(super) struct Lacking {
     pub(super) why: String,
-    /// The interface that it is for.
+    /// The interface with the problem.
     pub(super) interface: Option<String>,
-    /// It may be had later: somebody else has what it needs.
+    /// Temporary: another program uses what it needs.
     pub(super) passes: bool,
 }
 
 impl Tier {
-    /// A table that is called `name`, which nobody else has.
+    /// Makes a table with this unique `name`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why that fails.
     pub(super) fn nft(wish: &Wish, name: String) -> Result<Tier, Lacking> {
         match Nft::open(&name, &wish.scope, &wish.allowed, wish.bans_max) {
             Ok(nft) => Ok(Tier::Nft(nft, name)),
@@ -54,12 +55,13 @@ impl Tier {
         }
     }
 
-    /// A program in drivers, in place of one before if that is one, too. `first`: an interface that is tried before the others.
+    /// Loads a program into drivers; it replaces `before` if that is also one. `first`: an
+    /// interface to try before the others.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why that fails.
     pub(super) fn xdp(wish: &Wish, first: Option<&str>, before: &mut Option<Tier>) -> Result<Tier, Lacking> {
-        // A card has one program: its place passes from one to the next.
+        // A card has one program: each takes the place of the previous one.
         let before = match before.take() {
             Some(Tier::Xdp(xdp, _)) => Some(*xdp),
             other => {
@@ -71,7 +73,8 @@ impl Tier {
             Scope::Ports(ports) => Ports::These(ports),
             Scope::Host => Ports::All,
         };
-        // What failed the last time is tried first: the others are left in peace as long as it does.
+        // The interface that failed last time is first, so that the others are not disturbed as
+        // long as it fails.
         let mut interfaces = wish.interfaces.clone();
         interfaces.sort_by_key(|name| first != Some(name));
         match Xdp::open(&interfaces, ports, &wish.allowed, wish.bans_max, before) {
@@ -86,7 +89,7 @@ impl Tier {
         }
     }
 
-    /// Whether it is still where it was put.
+    /// Whether it is still in place.
     pub(super) fn is_in_place(&self) -> bool {
         match self {
             Tier::Nft(..) => true,
@@ -94,7 +97,7 @@ impl Tier {
         }
     }
 
-    /// Where it is, in words.
+    /// Returns its place, in words.
     pub(super) fn place(&self) -> String {
         match self {
             Tier::Nft(_, name) => format!("table inet {name} of nftables"),
@@ -102,7 +105,7 @@ impl Tier {
         }
     }
 
-    /// The word that status has for it.
+    /// Returns its word in the status.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Tier::Nft(..) => "nftables",
@@ -110,12 +113,12 @@ impl Tier {
         }
     }
 
-    /// Whether whoever's time is up needs not be taken out.
+    /// Whether expired entries need not be removed.
     pub(super) fn forgets(&self) -> bool {
         matches!(self, Tier::Nft(..))
     }
 
-    /// Blocks these. Returns whom it has not taken, and why.
+    /// Blocks these networks. Returns those that it has not taken, and why.
     pub(super) fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
         match self {
             Tier::Nft(nft, _) => nft.add(blocks),
@@ -123,7 +126,8 @@ impl Tier {
         }
     }
 
-    /// Blocks these no more. Returns whom it could not take out; NotFound: he was not there.
+    /// Unblocks these networks. Returns those that it could not remove; NotFound: it had no such
+    /// entry.
     pub(super) fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
         match self {
             Tier::Nft(nft, _) => nft.remove(blocks),
@@ -131,7 +135,7 @@ impl Tier {
         }
     }
 
-    /// Packets that it has dropped.
+    /// Returns the number of dropped packets.
     ///
     /// # Errors
     /// The operating system's.

@@ -1,5 +1,6 @@
-//! Proves: files that change are read again, bad ones leave the certificate before them in force and are told once, when they are no
-//! longer in the middle of being exchanged. How: files of `openssl`, looks at times of the test.
+//! Proves: changed files are read again; bad ones leave the previous certificate in force, and are
+//! reported once, after any replacement in progress. How: files of `openssl`, checks at times of
+//! the test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +12,7 @@ use super::*;
 
 const DAY_S: i64 = 86_400;
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -21,7 +22,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// A certificate for a name, with its key, for so many days.
+    /// Makes a certificate for a name, with its key, for this many days.
     fn make(&self, file: &str, name: &str, days: u32) -> (PathBuf, PathBuf) {
         let (certificate, key) = (self.0.join(format!("{file}.pem")), self.0.join(format!("{file}.key")));
         let days = days.to_string();
@@ -70,14 +71,14 @@ fn look(certificates: &mut Certificates, now: i64) -> Vec<String> {
     lines
 }
 
-/// Puts other files in the place of these.
+/// Replaces a file with another.
 fn exchange(from: &PathBuf, to: &PathBuf) {
     let new = to.with_extension("new");
     std::fs::copy(from, &new).unwrap();
     std::fs::rename(new, to).unwrap();
 }
 
-/// For the plan whose files are read.
+/// Opens the files of a plan.
 fn opened(plan: &Plan) -> Result<Certificates, Failure> {
     open(plan)?.with_servers(plan)
 }
@@ -93,7 +94,7 @@ fn files_that_change_are_read_again() {
     assert!(seals[0].is_none() && seals[1].as_ref().is_some_and(|seal| seal.handshake_timeout_us == 10_000_000));
     assert_eq!((look(&mut certificates, now()), names()), (Vec::new(), vec!["one.example".to_owned()]));
 
-    // The certificate comes first; that its key is not there yet is nobody's fault.
+    // The certificate arrives first; that its key is still missing is no error yet.
     exchange(&two.0, &one.0);
     assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
     exchange(&two.1, &one.1);
@@ -101,7 +102,7 @@ fn files_that_change_are_read_again() {
     assert!(told.len() == 1 && told[0].contains("one.pem again; it expires on 20"), "{told:?}");
     assert_eq!((names(), look(&mut certificates, now())), (vec!["two.example".to_owned()], Vec::new()));
 
-    // What stays bad is told once, also when it changes into something else that is bad.
+    // A lasting error is reported once, even if it changes into another error.
     for text in ["nonsense", ""] {
         std::fs::write(&one.1, text).unwrap();
         assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
@@ -157,7 +158,7 @@ fn what_clients_are_judged_by_is_read_again() {
     let told = look(&mut certificates, now());
     assert!(told.len() == 1 && told[0].ends_with("ca.pem again: 1 certificates, 0 revocation lists"), "{told:?}");
     assert_eq!((board.files()[0].problem.as_ref(), look(&mut certificates, now())), (None, Vec::new()));
-    // Without it nobody would be judged.
+    // Without the CA no certificate could be verified.
     std::fs::remove_file(&ca.0).unwrap();
     assert!(open(&plan).is_err());
 }
@@ -194,7 +195,7 @@ fn what_is_bad_at_the_start_is_a_bad_configuration() {
     assert!(none.seals().is_empty() && none.start().is_ok());
 }
 
-/// Servers may come and go for ever: what was read for those whose slots others have is not kept.
+/// Servers may come and go for ever: weir drops the files of servers whose slots have been reused.
 #[test]
 fn what_no_server_has_any_more_is_dropped() {
     let scratch = Scratch::new("servers");

@@ -1,5 +1,6 @@
-//! Rights that whoever runs weir needs for a configuration, besides those of everybody (capabilities(7)). Called by `weir check`, which can't know who that
-//! is going to be: the rights of a shell are not those of a service.
+//! Rights that a configuration needs beyond those of every user (capabilities(7)). Called by
+//! `weir check`, which cannot know the user that will run weir: the rights of a shell are not those
+//! of a service.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use weir_proxy::plan::{BanVia, Plan};
 
 use crate::ways;
 
-/// A right, and what for.
+/// A right, and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Right {
     capability: &'static str,
@@ -17,12 +18,12 @@ pub(super) struct Right {
     without: Option<&'static str>,
 }
 
-/// What a configuration needs.
+/// Returns the rights that a configuration needs.
 pub(super) fn needed(plan: &Plan) -> Vec<Right> {
     needed_from(plan, unprivileged_from())
 }
 
-/// The same where ports from this one on are everybody's.
+/// The same for a system where every user may listen on ports from this one on.
 fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     let mut rights = Vec::new();
     let ports = plan.listeners.iter().filter_map(|listener| Some(listener.address.network()?.port()));
@@ -52,21 +53,21 @@ fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     rights
 }
 
-/// From which port on anybody may listen (ip-sysctl(7)).
+/// Returns the first port on which every user may listen (ip-sysctl(7)).
 fn unprivileged_from() -> u16 {
     let written = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     written.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 impl Right {
-    /// For people.
+    /// Returns a line for people.
     pub(super) fn line(&self) -> String {
         let Right { capability, what, without } = self;
         let without = without.map_or_else(String::new, |without| format!("; without it {without}"));
         format!("needs {capability}: {what}{without}\n")
     }
 
-    /// For programs.
+    /// Returns JSON for programs.
     pub(super) fn json(&self) -> Value {
         json!({ "capability": self.capability, "for": self.what, "without": self.without })
     }
@@ -74,7 +75,8 @@ impl Right {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what needs a right is told with what for and what happens without, and nothing else is. How: configurations.
+    //! Proves: needs for rights are reported with their purpose and what happens without, and
+    //! nothing else is reported. How: configurations.
 
     use super::*;
 

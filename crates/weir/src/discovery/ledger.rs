@@ -1,9 +1,11 @@
-//! What is known of each name, and when it is looked up again. Pure: time is an argument. Called by [`super`].
+//! The results for each name, and when it is looked up again. Pure: time is an argument. Called by
+//! [`super`].
 //!
-//! An address is in use from the first answer that has it until `hold` after the first one that has it no more. Look-ups that fail change
-//! nothing, and are tried again after [`RETRY_MIN`], twice that, and so on up to [`RETRY_MAX`]. That a name has no addresses is an answer
-//! like others: it holds for its own time, but not longer than [`NOTHING_MAX`], because nobody is served meanwhile. Bound:
-//! [`ADDRESSES_MAX`] a name.
+//! An address is in use from the first result with it until `hold` after the first result without
+//! it. Failed lookups change nothing, and are tried again after [`RETRY_MIN`], twice that, and so
+//! on up to [`RETRY_MAX`]. A result without addresses is a result like others. It is valid for its
+//! own time, but at most for [`NOTHING_MAX`] or the configured minimum, because the name has no
+//! server meanwhile. Bound: [`ADDRESSES_MAX`] a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,31 +13,32 @@ use std::time::{Duration, Instant};
 
 use weir_proxy::plan::{DiscoveryPlan, Place};
 
-/// Addresses of one name that are in use; there is no room for more servers anyway.
+/// Addresses in use of one name; weir has no room for more servers anyway.
 pub(super) const ADDRESSES_MAX: usize = 256;
-/// The first pause after a look-up that failed.
+/// The first pause after a failed lookup.
 const RETRY_MIN: Duration = Duration::from_secs(1);
-/// The longest one.
+/// The longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// The longest time after which a name without addresses is looked up again.
 const NOTHING_MAX: Duration = Duration::from_secs(5);
 
-/// Where a name says that its servers are.
+/// The servers of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) places: Vec<Place>,
     pub(super) ttl: Duration,
-    /// Nobody failed to tell some of them.
+    /// No lookup of any part failed.
     pub(super) is_whole: bool,
 }
 
-/// Why there is no answer.
+/// Why a lookup had no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The name has no addresses, as the name servers say, for so long if they say that (RFC 2308 §5).
+    /// The name has no addresses, as name servers say, for this long if they say that
+    /// (RFC 2308 §5).
     Nothing(&'static str, Option<Duration>),
-    /// Nobody could tell.
+    /// The lookup failed.
     Failed(&'static str),
 }
 
@@ -46,40 +49,40 @@ impl Trouble {
     }
 }
 
-/// What is worth a line.
+/// A change that is worth a line in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News {
-    /// It can't be looked up any more, or not yet.
+    /// Lookups fail, or have not succeeded yet.
     Lost(String),
-    /// It can.
+    /// Lookups succeed again.
     Back(String),
 }
 
-/// How a name is doing, for status and metrics.
+/// The state of a name, for status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// As written.
     pub(crate) name: String,
-    /// Those in use.
+    /// Addresses in use.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Why the last look-up had no answer; None: it had, or there was none yet.
+    /// Why the last lookup had no result; None: it had one, or was the first.
     pub(crate) problem: Option<&'static str>,
 }
 
 #[derive(Debug)]
 struct Name {
-    /// Those in use. With a time: since then no answer has it any more.
+    /// Addresses in use. With a time: no result has had the address since then.
     addresses: BTreeMap<SocketAddr, (Place, Option<Instant>)>,
     due: Instant,
     is_asked: bool,
-    /// Look-ups in a row that nobody could answer.
+    /// Failed lookups in a row.
     failures: u32,
     problem: Option<&'static str>,
-    /// It has been looked up since all were to be last.
+    /// It has been looked up since the last refresh.
     is_settled: bool,
 }
 
-/// See the module.
+/// The state of all names.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     plan: DiscoveryPlan,
@@ -87,17 +90,17 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// This is how long answers hold from now on.
+    /// Sets how long results are valid from now on.
     pub(super) fn set_plan(&mut self, plan: DiscoveryPlan) {
         self.plan = plan;
     }
 
-    /// Each name is looked up at once, whatever is known of it.
+    /// Has each name looked up at once, known or not.
     pub(super) fn refresh(&mut self, now: Instant) {
         self.names.values_mut().for_each(|name| (name.due, name.is_settled) = (now, false));
     }
 
-    /// From now on these names are wanted, and no others.
+    /// Sets the wanted names.
     pub(super) fn want(&mut self, names: &BTreeSet<String>, now: Instant) {
         self.names.retain(|name, _| names.contains(name));
         for name in names {
@@ -115,7 +118,7 @@ impl Ledger {
         }
     }
 
-    /// Names whose time has come, at most so many. They are being asked from now on.
+    /// Returns names that are due, at most this many. Their lookups start now.
     pub(super) fn take_due(&mut self, now: Instant, max: usize) -> Vec<String> {
         let due = self.names.iter_mut().filter(|(_, name)| !name.is_asked && name.due <= now);
         due.take(max)
@@ -126,7 +129,7 @@ impl Ledger {
             .collect()
     }
 
-    /// A look-up has ended.
+    /// Notes the end of a lookup.
     pub(super) fn learn(&mut self, text: &str, answer: Result<Answer, Trouble>, now: Instant) -> Option<News> {
         let name = self.names.get_mut(text)?;
         (name.is_asked, name.is_settled) = (false, true);
@@ -136,32 +139,32 @@ impl Ledger {
         }
     }
 
-    /// Time passes.
+    /// Drops addresses whose time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         let hold = hold(&self.plan);
         self.names.values_mut().for_each(|name| name.expire(hold, now));
     }
 
-    /// When something is due.
+    /// Returns when something is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let due = self.names.values().filter(|name| !name.is_asked).map(|name| name.due);
         let missing = self.names.values().flat_map(|name| name.addresses.values().filter_map(|(_, since)| *since));
         due.chain(missing.map(|since| since + hold(&self.plan))).min()
     }
 
-    /// Each name has been looked up since all were to be last.
+    /// Whether each name has been looked up since the last refresh.
     pub(super) fn is_settled(&self) -> bool {
         self.names.values().all(|name| name.is_settled)
     }
 
-    /// What is in use.
+    /// Returns the addresses in use.
     pub(super) fn known(&self) -> BTreeMap<String, Vec<Place>> {
         let of =
             |(text, name): (&String, &Name)| (text.clone(), name.addresses.values().map(|(place, _)| *place).collect());
         self.names.iter().map(of).collect()
     }
 
-    /// How all are doing.
+    /// Returns the state of all names.
     pub(super) fn shown(&self) -> Vec<Shown> {
         let of = |(text, name): (&String, &Name)| Shown {
             name: text.clone(),
@@ -216,7 +219,7 @@ impl Name {
         before.is_none().then(|| News::Lost(format!("{text} can't be looked up: {}; {stays}", trouble.text())))
     }
 
-    /// An answer has only these.
+    /// Notes which addresses are missing from a result.
     fn miss(&mut self, these: &[Place], plan: &DiscoveryPlan, now: Instant) {
         let is_missing = |address: &SocketAddr| these.iter().all(|place| place.address != *address);
         for (_, (_, since)) in self.addresses.iter_mut().filter(|(address, _)| is_missing(address)) {

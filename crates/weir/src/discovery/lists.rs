@@ -1,7 +1,9 @@
-//! Lists of servers in files (`servers-from`): read again when they have changed. Called by [`super`] at each look.
+//! Lists of servers in files (`servers-from`): read again when they have changed. Called by
+//! [`super`] at each check.
 //!
-//! A list that can't be used changes nothing. It is told when it is still so at the next look, for whoever writes it may be half done; what was
-//! so from the beginning is told at once. Bound: a look at the metadata of each file, and [`LIST_BYTES_MAX`] of one that has changed.
+//! A bad list changes nothing. weir reports it if it is still bad at the next check, because its
+//! writer may be half done; a list that is bad from the beginning is reported at once. Bound: each
+//! check reads the metadata of each file, and up to [`LIST_BYTES_MAX`] of a changed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
@@ -13,22 +15,22 @@ use weir_proxy::plan::ServerPlan;
 use super::News;
 use crate::side::stamp::Stamp;
 
-/// Bytes of a file: some thousands of servers, of which there is hardly room for more.
+/// Largest file, in bytes: some thousands of servers, and weir has hardly room for more.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// How a file is doing, for status and metrics.
+/// The state of a file, for status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListShown {
     pub(crate) file: String,
-    /// Servers of it that are in use, as they are written.
+    /// Servers of it in use, as written.
     pub(crate) servers: usize,
-    /// Why it is not used as it is now.
+    /// Why the present file is not used.
     pub(crate) problem: Option<String>,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Of what was read last; None: nothing was, or there is no such file.
+    /// Of the version read last; None: none was read, or the file is missing.
     stamp: Option<Stamp>,
     servers: Vec<ServerPlan>,
     problem: Option<String>,
@@ -36,14 +38,14 @@ struct List {
     is_read: bool,
 }
 
-/// All files that are wanted.
+/// All wanted files.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: BTreeMap<PathBuf, List>,
 }
 
 impl Lists {
-    /// From now on these files are wanted, and no others.
+    /// Sets the wanted files.
     pub(super) fn want(&mut self, files: BTreeSet<PathBuf>) {
         self.lists.retain(|path, _| files.contains(path));
         files.into_iter().for_each(|path| _ = self.lists.entry(path).or_default());
@@ -53,23 +55,23 @@ impl Lists {
         self.lists.is_empty()
     }
 
-    /// Reads what has changed.
+    /// Reads changed files.
     pub(super) fn look(&mut self) -> Vec<News> {
         self.lists.iter_mut().filter_map(|(path, list)| list.look(path)).collect()
     }
 
-    /// What is in use.
+    /// Returns the servers in use.
     pub(super) fn known(&self) -> BTreeMap<PathBuf, Vec<ServerPlan>> {
         self.lists.iter().map(|(path, list)| (path.clone(), list.servers.clone())).collect()
     }
 
-    /// The names among it.
+    /// Returns the names among them.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let servers = self.lists.values().flat_map(|list| &list.servers);
         servers.filter(|server| server.is_name()).map(|server| server.written.as_str())
     }
 
-    /// How all are doing.
+    /// Returns the state of all files.
     pub(super) fn shown(&self) -> Vec<ListShown> {
         let of = |(path, list): (&PathBuf, &List)| ListShown {
             file: path.display().to_string(),
@@ -85,7 +87,7 @@ impl List {
         let stamp = Stamp::at(path).ok();
         let (is_first, is_same) = (!self.is_read, stamp.is_some() && stamp == self.stamp);
         if !is_same {
-            // What is written while it is read has another stamp, and is read again.
+            // A write during the read changes the stamp, so the file is read again.
             (self.stamp, self.is_read) = (stamp, true);
             match read(path) {
                 Ok(servers) => {
@@ -125,7 +127,8 @@ fn read(path: &Path) -> Result<Vec<ServerPlan>, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a list is in use until there is another good one, and trouble is told once, not while somebody writes. How: a real file.
+    //! Proves: a list is in use until another good one replaces it, and an error is reported once,
+    //! not during a write. How: a real file.
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! Interfaces inside whose packets leave by those of clients and of servers (macvlan), so that nobody receives on its way what an interception sends.
+//! Interfaces inside the namespace that send through the interfaces of clients and servers
+//! (macvlan). They keep the host from receiving an interception's own packets on their way out.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,18 +12,19 @@ use super::Route;
 use super::place::PACKETS;
 use crate::terminal::tell;
 
-/// What they are called, towards clients and towards servers.
+/// Their names, towards clients and towards servers.
 const NAMES: [&str; 2] = ["toclients", "toservers"];
 
-/// Those that are there, to be removed at the end.
+/// The interfaces that exist, to be removed at the end.
 pub(super) struct Beside {
-    /// Of the namespace; None: it can't be asked.
+    /// Of the namespace; None: it cannot be queried.
     interfaces: Option<Interfaces>,
     indices: Vec<u32>,
 }
 
 impl Beside {
-    /// Makes them, where there can be one. Where there can be none that is told: all goes by the pair there.
+    /// Makes them where possible. Elsewhere it reports why not, and packets use the pair of
+    /// interfaces.
     pub(super) fn make(
         here: &mut Interfaces,
         sides: [&mut (Side, Link); 2],
@@ -44,12 +46,12 @@ impl Beside {
         Beside { interfaces: namespace.enter(|| Interfaces::here().ok()).ok().flatten(), indices }
     }
 
-    /// Whether there is one.
+    /// Whether any exists.
     pub(super) fn is_any(&self) -> bool {
         !self.indices.is_empty()
     }
 
-    /// Removes them. Without the right to it, of which a user has nothing, they go with the namespace.
+    /// Removes them. A user has no right to do this; then they disappear with the namespace.
     pub(super) fn remove(self) {
         let Some(mut interfaces) = self.interfaces else { return };
         for index in self.indices {
@@ -58,7 +60,7 @@ impl Beside {
     }
 }
 
-/// One of them: its number in the namespace, or why there can be none.
+/// Makes one of them. Returns its number in the namespace, or why it is impossible.
 fn make(
     here: &mut Interfaces,
     name: &str,
@@ -70,7 +72,7 @@ fn make(
         return Err("this kernel would leak memory (CVE-2025-40183, fixed in 6.6.113, 6.12.54, 6.17.4 and 6.18)".into());
     }
     match link.layer {
-        // One on it would be at the interface below, past the programs of this one.
+        // A macvlan on it would belong to the interface below, and bypass the programs of this one.
         Layer::Macvlan => return Err("it is a macvlan itself".into()),
         Layer::Bridge => return Err("it is a bridge, which would have to receive all".into()),
         Layer::Other if !link.is_ethernet() => return Err("it is not Ethernet".into()),
@@ -90,7 +92,8 @@ fn make(
     namespace.enter(set_up).and_then(|done| done).map_err(none)
 }
 
-/// Sets one up that says nothing of its own accord, and listens to nobody: routers announce addresses and routes of IPv6.
+/// Sets up an interface that sends nothing unasked and ignores what it hears: routers announce
+/// addresses and routes of IPv6.
 fn set_up(interfaces: &mut Interfaces, name: &str, index: u32, mtu: u32) -> io::Result<()> {
     match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -100,7 +103,7 @@ fn set_up(interfaces: &mut Interfaces, name: &str, index: u32, mtu: u32) -> io::
     interfaces.set_up_unasked(index)
 }
 
-/// What is done, as one would type it: interfaces, or programs.
+/// Shows the commands that one would type for this: interfaces, or programs.
 pub(super) fn shown(route: &Route, is_programs: bool) -> String {
     let mut text = String::new();
     for (name, side) in NAMES.into_iter().zip([&route.client, &route.server]) {

@@ -1,12 +1,15 @@
-//! `weir intercept --connect syn`: a server is asked while its client is being accepted (docs/semantics.md §24).
+//! `weir intercept --connect syn`: connects to a server while its client is being accepted
+//! (docs/semantics.md §24).
 //!
-//! Programs of the kernel give a copy of first packets of clients to a device in the namespace (`weir_bpf::Hold`); the packets themselves go to the listener.
-//! A thread reads the copies and begins to connect to their servers, from their clients' addresses and ports. What it has begun is put where workers look
-//! for it ([`weir_worker::Prepared`]): the one that accepts the client waits for the connect as for one of its own. Whatever can't be begun here is left to
-//! that worker, which has other ports where the client's is taken.
+//! Kernel programs copy clients' first packets to a device in the namespace (`weir_bpf::Hold`); the
+//! packets themselves go to the listener. A thread reads the copies and starts to connect to the
+//! servers, from the clients' addresses and ports. It puts these attempts where workers look for
+//! them ([`weir_worker::Prepared`]), and the worker that accepts the client waits for the attempt
+//! as if it were its own. Attempts that cannot start here are left to that worker, which uses other
+//! ports if the client's is taken.
 //!
-//! Bounds: [`Limits`]; [`Means::times`] for a client that is not accepted: what was begun for it is reset then. A packet that comes again finds what is
-//! there, unless that is over.
+//! Bounds: [`Limits`]; [`Means::times`] for a client that is not accepted: then its attempt is
+//! reset. A repeated packet finds the attempt, unless that is over.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,23 +24,23 @@ use super::ahead::{Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
 use super::first::First;
 use super::limits::Limits;
 
-/// The thread's.
+/// The state of the thread.
 pub(super) struct Early {
     means: Means,
     limits: Limits,
-    /// Where packets are read to.
+    /// Buffer for packets.
     packet: Vec<u8>,
-    /// When times are looked at again.
+    /// Next check of the timeouts.
     look_at: Instant,
 }
 
 impl Early {
-    /// Has begun so many at most, whose clients are not there.
+    /// Allows at most this many attempts whose clients have not been accepted.
     pub(super) fn new(means: Means, max: usize, now: Instant) -> Early {
         Early { means, limits: Limits::new(max, now), packet: vec![0; PACKET_BYTES_MAX], look_at: now }
     }
 
-    /// Until it is stopped.
+    /// Works until it is stopped.
     ///
     /// # Errors
     /// The device is gone.
@@ -63,17 +66,18 @@ impl Early {
             let Some(bytes) = self.means.device.tun.read(&mut self.packet)? else { break };
             let Some(First { pair, .. }) = First::read(&self.packet[..bytes]) else { continue };
             if !self.may_begin(now) {
-                // Until times are looked at again nobody is asked, and nothing is copied.
+                // Until the next check of the timeouts weir connects to no server, and the kernel
+                // copies nothing.
                 self.means.let_through(true);
             } else if self.begin(pair) != Begun::Before {
-                // One that fails at once costs as much here.
+                // An attempt that fails at once costs as much here.
                 self.limits.begun();
             }
         }
         Ok(())
     }
 
-    /// Its server is asked, if nobody has asked it.
+    /// Starts to connect to a client's server, unless that has been done.
     fn begin(&self, pair: Pair) -> Begun {
         let make = || unconnected(self.means.way(pair.client()), pair.server());
         let connect = |socket| begin_connect(socket, pair.server());
@@ -85,7 +89,7 @@ impl Early {
         !prepared.is_over() && self.limits.has_room(prepared.waiting()) && self.limits.may_begin(now)
     }
 
-    /// Looks at times and at room.
+    /// Checks timeouts and room.
     fn look(&mut self, now: Instant) {
         self.means.expire();
         let lets_through = !self.may_begin(now);

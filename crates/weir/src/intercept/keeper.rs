@@ -1,5 +1,7 @@
-//! A thread that stays outside of the namespace: it tells the programs that weir runs, and that connections are to pass by when a worker hangs, when there are
-//! hardly descriptors for more, or when more begin than come to something; it takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
+//! A thread outside the namespace. It signals the programs that weir runs. It also lets new
+//! connections pass by when a worker hangs, when descriptors are scarce, or when more connections
+//! begin than weir can accept. At the end it removes everything. It starts before the process
+//! enters the namespace, and drops privileges with the other threads.
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -17,41 +19,45 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use crate::terminal::{tell, warn};
 
-/// How often it looks, and how often when half of the descriptors are used.
+/// How often it checks for floods and reads counters, and its pause when more than half of the
+/// descriptors are used.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
-/// How often it tells the programs that weir runs, and for how long they believe it: connections pass by that begin later after it was stopped.
+/// How often it signals the programs that weir runs, and how long the signal is valid. After a stop
+/// of weir, later connections pass by.
 const BEAT: Duration = Duration::from_millis(50);
 const BELIEVED: Duration = Duration::from_millis(500);
-/// A worker whose turn lasts longer hangs, microseconds: nobody accepts what the kernel gives it. One that works for so long is ended by its watchdog.
+/// A worker whose turn lasts longer hangs, in microseconds: it accepts nothing that the kernel
+/// gives it. If that goes on, its watchdog ends it.
 const TURN_US_MAX: u64 = 1_000_000;
-/// With so many in hundred of the descriptors in use connections pass by, and with so many no more.
+/// Percentage of used descriptors from which connections pass by, and below which they are taken
+/// again.
 const FULL_PERCENT: u64 = 90;
 const ROOM_PERCENT: u64 = 80;
 
-/// How long what is on its way may take at the end.
+/// How long data in flight may take at the end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What leads connections inside, and what is there for that.
+/// Everything that leads connections inside.
 pub(super) struct Way {
     /// The programs.
     pub(super) intercept: Intercept,
     /// The interfaces outside.
     pub(super) interfaces: Interfaces,
-    /// The index of the one that leads inside.
+    /// The index of the interface that leads inside.
     pub(super) index: u32,
-    /// Those inside that others lie under.
+    /// Interfaces inside that lie on top of the outer ones (macvlan).
     pub(super) beside: Beside,
 }
 
 /// Why new connections pass by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// There are hardly descriptors.
+    /// Descriptors are scarce.
     Full,
-    /// More begin than come to something.
+    /// More begin than weir can accept.
     Flooded,
-    /// A worker does not come back from what it does.
+    /// A worker does not finish a turn.
     Stuck,
 }
 
@@ -65,22 +71,23 @@ impl Why {
     }
 }
 
-/// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
+/// The thread. Connections are led inside until this [ends](Keeper::end), or the process does.
 pub(super) struct Keeper {
     end: SyncSender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Keeper {
-    /// Leads nothing inside any more once what was over there has reached its ends, and says what was.
+    /// Stops leading connections inside once finished ones have delivered everything, and reports
+    /// totals.
     pub(super) fn end(self) {
         drop(self.end);
-        // It has said what it had to.
+        // The thread has reported everything.
         let _ = self.thread.join();
     }
 }
 
-/// Begins; the namespace of this thread is the one outside. And what is to be seen of it.
+/// Starts the thread; its namespace is the outer one. Also returns its figures.
 ///
 /// # Errors
 /// No thread.
@@ -97,7 +104,7 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     let Way { mut intercept, mut interfaces, index, beside } = way;
     let (mut is_full, mut is_flooded, mut passes, mut look) = (false, false, None, BEAT);
     let (mut flood, mut seen) = (Flood::default(), Instant::now());
-    // What can't be told is tried again; until then connections pass by.
+    // A failed signal is repeated; until then connections pass by.
     let _ = intercept.runs_for(BELIEVED);
     while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
         let _ = intercept.runs_for(BELIEVED);
@@ -140,27 +147,28 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     }
     drop(intercept);
     beside.remove();
-    // Without the right to it, of which a user has nothing, it goes with the namespace.
+    // A user has no right to do this; then it disappears with the namespace.
     let _ = interfaces.remove(index);
 }
 
-/// Whether connections pass by with so many descriptors in use.
+/// Whether connections pass by with this many descriptors in use.
 fn is_used_up(used: u64, most: u64, is_full: bool) -> bool {
     used >= most / 100 * if is_full { ROOM_PERCENT } else { FULL_PERCENT }
 }
 
-/// How many this process has, which Linux tells as the size of the folder (proc_pid_fd(5)).
+/// Returns this process's number of descriptors, which Linux reports as the size of the folder
+/// (proc_pid_fd(5)).
 fn descriptors() -> u64 {
     fs::metadata("/proc/self/fd").map_or(0, |folder| folder.len())
 }
 
-/// Sockets of TCP in the namespace of the process, which this thread is not in.
+/// Returns the TCP sockets in the process's namespace, which this thread is not in.
 fn sockets_inside() -> u64 {
     let all = ["/proc/self/net/sockstat", "/proc/self/net/sockstat6"].map(fs::read_to_string);
     all.iter().flatten().map(|text| in_use(text)).sum()
 }
 
-/// Sockets of TCP that a file of statistics tells of (proc_pid_net(5)).
+/// Returns the TCP sockets in a file of statistics (proc_pid_net(5)).
 fn in_use(text: &str) -> u64 {
     let line =
         text.lines().find_map(|line| line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse ")));
@@ -169,7 +177,8 @@ fn in_use(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: sockets are counted as the kernel tells of them, and connections pass by until there is clearly room again. How: examples.
+    //! Proves: sockets are counted as the kernel reports them, and connections pass by until there
+    //! is clearly room again. How: examples.
 
     use super::*;
 

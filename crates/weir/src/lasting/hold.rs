@@ -1,24 +1,25 @@
-//! Whose a file is that outlives processes: the two of an upgrade have it one after the other ([`Turn`]), and of others one ([`Claim`]).
+//! Decides which process may use a file that outlives processes: the two of an upgrade take turns
+//! ([`Turn`]), and other processes exclude each other ([`Claim`]).
 //!
-//! Called by those who keep files (`bans`, `snapshot`).
+//! Used by the owners of files (`bans`, `snapshot`).
 
 use std::path::Path;
 
 use super::claim::{Claim, Taken};
 
-/// Which process of an upgrade has the files, and whatever goes with them.
+/// Which process of an upgrade owns the files, and related tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The one before, still.
+    /// The predecessor, still.
     Before,
-    /// This one.
+    /// This process.
     #[default]
     Now,
-    /// The next one, by now.
+    /// The successor, by now.
     After,
 }
 
-/// See the module.
+/// This process's turn, and its claim.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     turn: Turn,
@@ -26,7 +27,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Of no file yet. `waits`: the process before has it until [`Hold::enter`].
+    /// Without a file. `waits`: the previous process owns the file until [`Hold::enter`].
     pub(crate) fn new(waits: bool) -> Hold {
         Hold { turn: if waits { Turn::Before } else { Turn::Now }, claim: Claim::default() }
     }
@@ -35,12 +36,12 @@ impl Hold {
         self.turn
     }
 
-    /// This file is wanted from now on, or none; another one is let go.
+    /// Sets which file is wanted from now on, if any, and releases another one.
     pub(crate) fn want(&mut self, path: Option<&Path>) {
         self.claim.want(path);
     }
 
-    /// The process before has it no more. False: it had not.
+    /// The predecessor no longer owns the file. False: it did not.
     pub(crate) fn enter(&mut self) -> bool {
         let has_waited = self.turn == Turn::Before;
         if has_waited {
@@ -49,18 +50,19 @@ impl Hold {
         has_waited
     }
 
-    /// From now on it is the next process's.
+    /// From now on it belongs to the successor.
     pub(crate) fn leave(&mut self) {
         self.turn = Turn::After;
         self.claim.let_go();
     }
 
-    /// From now on it is whoever's takes it.
+    /// Releases it; any process may take it from now on.
     pub(crate) fn let_go(&mut self) {
         self.claim.let_go();
     }
 
-    /// Takes it, if it is this process's turn and nobody else has it. Never waits: who is told that others have it may try again.
+    /// Takes the file if it is this process's turn and no other process has it. Never waits: if
+    /// another process has it, the caller may try again.
     pub(crate) fn take(&mut self) -> Taken {
         if self.turn == Turn::Now { self.claim.take() } else { Taken::Before }
     }

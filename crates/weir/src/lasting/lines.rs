@@ -1,7 +1,8 @@
-//! A file of lines that keeps something over a restart: read line by line, and written as a whole beside the last one, whose place it takes
-//! then ([`Next`]). Called by those who keep such files (`bans`, `verdicts`).
+//! A file of lines that keeps something over a restart: read line by line, and written as a whole
+//! beside the old version, which it then replaces ([`Next`]). Used by the owners of such files
+//! (`bans`, `verdicts`).
 //!
-//! Bound: what the caller says; a line that can't be read is left out and reported by its number.
+//! Bound: set by the caller; an unreadable line is left out and reported by its number.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -9,7 +10,7 @@ use std::path::Path;
 
 use super::{Next, own};
 
-/// Lines that can't be read.
+/// Unreadable lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) count: u64,
@@ -17,11 +18,11 @@ pub(crate) struct Broken {
     pub(crate) first: u64,
 }
 
-/// Reads a file, one line after the other, up to so many bytes. `each` says whether it can read a line. A file that is not there has no
-/// lines; one that somebody else may have written is an error.
+/// Reads a file line by line, up to this many bytes. `each` returns whether it can read a line. A
+/// missing file has no lines; a file that another user may have written is an error.
 ///
 /// # Errors
-/// The operating system's, or why the file is not believed.
+/// The operating system's, or why the file is not trusted.
 pub(crate) fn read(path: &Path, bytes_max: u64, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<Broken> {
     let mut broken = Broken::default();
     let mut file = match own::open(path, OpenOptions::new().read(true)) {
@@ -43,10 +44,10 @@ pub(crate) fn read(path: &Path, bytes_max: u64, mut each: impl FnMut(&[u8]) -> b
     Ok(broken)
 }
 
-/// Puts a text in the place of what is there: part after part, until one is empty.
+/// Replaces the file with a text: writes parts until one is empty.
 ///
 /// # Errors
-/// The operating system's: what was there is there as before.
+/// The operating system's: the old file is still in place.
 pub(crate) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Result<()> {
     let next = Next::create(path)?;
     let mut text = Vec::new();

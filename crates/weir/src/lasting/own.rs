@@ -1,6 +1,8 @@
-//! Opening a file that weir has written and believes later: whoever else can write it would speak in weir's name.
+//! Opens files that weir has written and later trusts: any other user that can write them could
+//! speak in weir's name.
 //!
-//! Called by those who keep files (`bans`, `snapshot`). No link is followed, nothing is waited for, and what is opened is judged, not the name.
+//! Used by the owners of files (`bans`, `snapshot`). It follows no link, never waits, and checks
+//! the opened file, not the name.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -9,16 +11,16 @@ use std::path::Path;
 
 use super::WARY;
 
-/// Opens what is there, if nobody else can have written it.
+/// Opens a file if no other user can have written it.
 ///
 /// # Errors
-/// The operating system's, `NotFound` among them; or why the file is not believed, with the way out.
+/// The operating system's, `NotFound` among them; or why the file is not trusted, with a remedy.
 pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = options.custom_flags(WARY).open(path).map_err(|error| match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
             io::Error::other("it is a symbolic link, which is not followed: name the file itself")
         }
-        // A FIFO that nobody reads, opened to be written, and a socket.
+        // A FIFO without a reader, opened for writing, or a socket.
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => io::Error::other("it is no regular file"),
         _ => error,
     })?;
@@ -27,7 +29,7 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Why a file is not believed by this user.
+/// Returns why this user does not trust a file.
 fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     let owner = about.uid();
     if owner != us && owner != 0 {
@@ -41,7 +43,8 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Why what is at a path now would not be believed, whoever's it is; None: nothing, or nothing is there.
+/// Returns why the file that is at a path now would not be trusted, whoever owns it; None: it would
+/// be, or is missing.
 pub(crate) fn misfit(path: &Path) -> Option<String> {
     let about = std::fs::symlink_metadata(path).ok()?;
     if about.is_symlink() {
@@ -55,7 +58,8 @@ pub(crate) fn misfit(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: only a regular file that nobody else can have written is opened, and nothing is waited for. How: a directory of its own.
+    //! Proves: only a regular file that no other user can have written is opened, without waiting.
+    //! How: a separate directory.
 
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 

@@ -1,5 +1,5 @@
-//! Telling all workers of another plan, in two steps: first each learns who is new, then what leads to them, so that no mail between
-//! workers speaks of somebody whom its reader does not know.
+//! Gives all workers another plan, in two steps: first each worker learns the new servers, then
+//! what leads to them. So no mail between workers refers to a server that its reader does not know.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -20,25 +20,25 @@ use crate::spreading::Spreading;
 use crate::terminal::warn;
 use crate::verdicts::Verdicts;
 
-/// How long a worker may take to come to it.
+/// How long a worker may take to adopt a plan.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The workers, and what they were told besides the plan.
+/// The workers, and what they have besides the plan.
 pub(crate) struct Workers {
     handle: Handle,
-    /// Servers that there is room for, those that are gone included.
+    /// Room for servers, including those that are gone.
     slots_max: usize,
     seals: ServerSeals,
     watcher: Watcher,
     users: Registry,
     spreading: Spreading,
     verdicts: Verdicts,
-    /// Slots of servers that are gone at which nothing was left when the workers last told.
+    /// Slots of removed servers that were empty in the last reports of the workers.
     vacant: BTreeSet<usize>,
 }
 
 impl Workers {
-    /// Of a weir that has just been started with room for so many servers.
+    /// For a weir that has just started with room for this many servers.
     pub(crate) fn new(
         handle: Handle,
         slots_max: usize,
@@ -50,29 +50,30 @@ impl Workers {
         Workers { handle, slots_max, seals, watcher, users, spreading, verdicts, vacant }
     }
 
-    /// The same whose new connections are spread so.
+    /// Adds how new connections are spread.
     pub(crate) fn with_spreading(self, spreading: Spreading) -> Workers {
         Workers { spreading, ..self }
     }
 
-    /// The same with verdicts on servers that were kept.
+    /// Adds the kept verdicts on servers.
     pub(crate) fn with_verdicts(self, verdicts: Verdicts) -> Workers {
         Workers { verdicts, ..self }
     }
 
-    /// Who they are.
+    /// Returns the handle of the workers.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Has the files of certificates and of users looked at; returns when what is new in them is in force.
+    /// Has the files of certificates and of users checked; returns when their changes are in force.
     pub(super) fn look_at_files(&self) {
         self.watcher.look();
         self.users.look();
     }
 
-    /// What comes after a plan. A slot is given to another server when nothing was left at it after the plan before, and nothing is now:
-    /// so no mail that speaks of it can be under way.
+    /// Returns the plan that follows another. A slot goes to a new server only if it was empty
+    /// after the previous plan, and is empty now. So no mail that refers to the old server can be
+    /// under way.
     pub(super) fn merged(&self, plan: &Plan, mut wanted: Plan) -> Result<Plan, Failure> {
         if plan.shield.is_none() {
             key_shield(&mut wanted)?;
@@ -89,7 +90,8 @@ impl Workers {
         plan.merged(wanted, self.slots_max, &vacant).map_err(needs_restart)
     }
 
-    /// Has all workers take a plan into force. What is on the desk then is what they have, or will have as soon as they come to it.
+    /// Puts a plan in force in all workers. Then the desk has the plan that they have, or will have
+    /// soon.
     pub(super) fn hand_over(&mut self, desk: &Desk, next: Plan) -> Result<(), Failure> {
         let (current, addresses) = {
             let state = desk.lock();
@@ -112,7 +114,8 @@ impl Workers {
         }
         let next = Arc::new(next);
         let told = self.tell(desk, &next, &servers, Some((opened, renewed)));
-        // What was not taken into force changes nothing; a worker that is slow does not keep it from being in force.
+        // A plan that was not put in force changes nothing; a slow worker does not prevent that it
+        // is in force.
         if Arc::ptr_eq(&desk.lock().current.plan, &next) {
             self.set_rights(old, &next);
             match (&next.cache, &old.cache) {
@@ -124,7 +127,7 @@ impl Workers {
         told
     }
 
-    /// Those of unix sockets that stay.
+    /// Sets the rights of unix sockets that remain.
     fn set_rights(&self, old: &Plan, next: &Plan) {
         let rights = |plan: &ListenerPlan| (plan.mode, plan.group);
         let before: HashMap<_, _> = old.listeners.iter().rev().map(|plan| (&plan.address, rights(plan))).collect();
@@ -132,7 +135,7 @@ impl Workers {
         set_rights(&self.handle, next.listeners.iter().filter(is_changed));
     }
 
-    /// One step: returns when all workers have taken it.
+    /// Does one step: returns when all workers have adopted the plan.
     fn tell(
         &mut self,
         desk: &Desk,
@@ -164,7 +167,8 @@ impl Workers {
             before
         });
         if let Some(files) = files {
-            // Nobody new comes to a unix socket that goes; who has connected to it is accepted.
+            // A removed unix socket gets no new clients; those that have connected to it are
+            // accepted.
             let paths: HashSet<_> = plan.listeners.iter().map(|at| &at.address).collect();
             let stays = |path: &Path| paths.contains(&Location::Unix(path.into()));
             self.handle.remove_files(stays);
@@ -191,7 +195,7 @@ impl Workers {
     }
 }
 
-/// Slots of servers that are gone, at which no worker has anything left.
+/// Returns slots of removed servers that are empty in all workers.
 fn vacated(plan: &Plan, reports: &[Option<Arc<WorkerReport>>]) -> BTreeSet<usize> {
     let is_left = |slot: usize, report: &Option<Arc<WorkerReport>>| {
         let server = report.as_ref().and_then(|report| report.machines.servers.get(slot));
@@ -201,8 +205,8 @@ fn vacated(plan: &Plan, reports: &[Option<Arc<WorkerReport>>]) -> BTreeSet<usize
     slots.filter(|slot| reports.iter().all(|report| is_left(*slot, report))).collect()
 }
 
-/// What each worker counts of each server of the next plan. One that takes the name of another over goes on with its counts; one that
-/// has the slot of another begins anew.
+/// Returns the counters of each server of the next plan, by worker. A server that takes over
+/// another's name keeps its counters; one that gets another's slot starts with new ones.
 fn counted(now: &[Vec<Arc<ServerStats>>], old: &Plan, next: &Plan) -> Vec<Vec<Arc<ServerStats>>> {
     let mut all = now.to_vec();
     for slot in (0..old.servers()).filter(|slot| old.is_given_away(*slot, next)) {

@@ -1,12 +1,14 @@
-//! One question to name servers: the addresses of one kind of a name, by hickory-resolver. Called by `names`
-//! and by `discovery`.
+//! One query to name servers, for the addresses of one kind of a name, by hickory-resolver. Called
+//! by `names` and by `discovery`.
 //!
-//! Names of the forward proxy are absolute: no search domain of resolv.conf is appended, so that nobody's `intranet` becomes somebody else's.
-//! Those of servers are looked for in them, as by any program of the host ([`Dns::searching`]). Aliases
-//! (CNAME) are followed, at most [`ALIASES_MAX`] of them. What is kept, and for how long, is decided by who asks; nothing is kept here.
+//! Names of the forward proxy are absolute: weir appends no search domain of resolv.conf, so that
+//! one network's `intranet` never becomes another's. Names of servers use the search domains, as in
+//! any program of the host ([`Dns::searching`]). Aliases (CNAME) are followed, at most
+//! [`ALIASES_MAX`] of them. The caller decides what to keep, and for how long; this module keeps
+//! nothing.
 //!
-//! Bounds: a datagram is sent again after a third of a second, up to three times, within [`PATIENCE`]; then once more to
-//! whoever else there is.
+//! Bounds: a datagram is sent again after a third of a second, up to three times, within
+//! [`PATIENCE`]; then once more to the other name servers.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -27,23 +29,23 @@ use super::stamp::Stamp;
 
 /// The name servers of the system.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// How often it is looked at.
+/// How often the file is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// For one name server to answer. Two rounds end within the time that a name has.
+/// For one name server to reply. Two rounds end within the deadline of a name.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Aliases on the way to an address.
+/// Largest number of aliases on the way to an address.
 const ALIASES_MAX: usize = 16;
-/// Questions at once on a connection (after a truncated answer): as many as `names` asks.
+/// Queries at once on a connection (after a truncated response): as many as `names` sends.
 const AT_ONCE_MAX: usize = 1024;
 
-/// Who is asked.
+/// The name servers to query.
 #[derive(Debug)]
 pub(crate) struct Dns {
-    /// Given ones stay; those of the system are read again when they have changed.
+    /// Given name servers are fixed; those of the system are read again when they have changed.
     is_system: bool,
-    /// Names that are not absolute are looked for in the search domains of the system.
+    /// Names that are not absolute are looked up in the search domains of the system.
     searches: bool,
-    /// Addresses of a name that are told.
+    /// Largest number of addresses in a result.
     list_max: usize,
     servers: RefCell<Servers>,
 }
@@ -63,15 +65,15 @@ pub(crate) enum Kind {
 }
 
 impl Dns {
-    /// The name servers of the system, or these. Call it within a tokio runtime.
+    /// Uses the name servers of the system, or these. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// What hickory-resolver has against them.
+    /// The objections of hickory-resolver.
     pub(crate) fn new(given: &[SocketAddr]) -> Result<Dns, NetError> {
         Dns::of(given, false, LIST_MAX)
     }
 
-    /// The same for names that need not be absolute, of which so many addresses are told.
+    /// The same for names that need not be absolute, with at most this many addresses in a result.
     ///
     /// # Errors
     /// As [`Dns::new`].
@@ -86,7 +88,7 @@ impl Dns {
         Ok(Dns { is_system: given.is_empty(), searches, list_max, servers })
     }
 
-    /// Asks for the addresses of one kind that a name has.
+    /// Queries the addresses of one kind of a name.
     pub(crate) async fn ask(&self, name: &Name, kind: Kind) -> Result<Found, Missing> {
         let record_type = match kind {
             Kind::V4 => RecordType::A,
@@ -103,7 +105,7 @@ impl Dns {
         }
     }
 
-    /// Asks who gives a service (RFC 2782).
+    /// Queries the servers of a service (RFC 2782).
     pub(crate) async fn ask_service(&self, name: &Name) -> Result<(Vec<SRV>, Duration), Missing> {
         let lookup = self.resolver().lookup(name.clone(), RecordType::SRV).await.map_err(|error| missing(&error))?;
         let (mut services, mut ttl) = (Vec::new(), Duration::MAX);
@@ -117,13 +119,13 @@ impl Dns {
         if services.is_empty() { Err(Missing::Kind(None)) } else { Ok((services, ttl)) }
     }
 
-    /// Whom to ask now.
+    /// Returns the present resolver.
     fn resolver(&self) -> TokioResolver {
         let mut servers = self.servers.borrow_mut();
         if self.is_system && servers.looked.elapsed() >= LOOK_EVERY {
             servers.looked = Instant::now();
             let stamp = Stamp::at(Path::new(RESOLV_CONF)).ok();
-            // A file that is being replaced is looked at again.
+            // A file that is being replaced is checked again.
             if stamp != servers.stamp
                 && let Ok(resolver) = system(self.searches)
             {
@@ -134,7 +136,7 @@ impl Dns {
     }
 }
 
-/// Name servers of the system; without any the one on this host (resolv.conf(5)).
+/// Uses the name servers of the system; without any, the one on this host (resolv.conf(5)).
 fn system(searches: bool) -> Result<TokioResolver, NetError> {
     match read_system_conf() {
         Ok((config, options)) if searches => resolver(config, Some(options.ndots)),
@@ -152,7 +154,8 @@ fn of(servers: &[SocketAddr]) -> ResolverConfig {
     ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(config).collect())
 }
 
-/// `ndots`: so many dots a name needs to be asked for as it is before search domains are appended.
+/// `ndots`: the number of dots from which a name is queried as it is before search domains are
+/// appended.
 fn resolver(config: ResolverConfig, ndots: Option<usize>) -> Result<TokioResolver, NetError> {
     let mut options = ResolverOpts::default();
     options.ndots = ndots.unwrap_or(options.ndots);
@@ -165,14 +168,16 @@ fn resolver(config: ResolverConfig, ndots: Option<usize>) -> Result<TokioResolve
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
 }
 
-/// Whether a name is another one, or that in a search domain if it is not absolute.
+/// Whether a record's owner is the queried name, or that name in a search domain if it is not
+/// absolute.
 fn begins(owner: &Name, asked: &Name) -> bool {
     let (mut owner_labels, is_absolute) = (owner.iter(), asked.is_fqdn());
     let begins = asked.iter().all(|label| owner_labels.next().is_some_and(|other| other.eq_ignore_ascii_case(label)));
     begins && (!is_absolute || owner_labels.next().is_none())
 }
 
-/// The addresses that belong to a name by the aliases of an answer, and the shortest time of all that leads to them.
+/// Returns the addresses that belong to a name by the aliases of a response, and the shortest TTL
+/// of all records on the way.
 fn select(name: &Name, answers: &[Record], list_max: usize) -> Option<Found> {
     let mut found = Found { list: Vec::new(), ttl: Duration::MAX };
     let mut owner = name;
@@ -218,7 +223,7 @@ fn missing(error: &NetError) -> Missing {
     }
 }
 
-/// A name that need not be absolute, unless it has a dot at its end; None: there can't be such a name.
+/// Parses a name that is relative unless it ends in a dot; None: it cannot be a name.
 pub(crate) fn relative(text: &str) -> Option<Name> {
     let is_absolute = text.ends_with('.');
     let mut name = absolute(text.strip_suffix('.').unwrap_or(text))?;
@@ -226,10 +231,11 @@ pub(crate) fn relative(text: &str) -> Option<Name> {
     Some(name)
 }
 
-/// A name as DNS has it; None: there can't be such a name. The text is in lower case and without a dot at its end.
+/// Parses a name for DNS; None: it cannot be a name. The text is in lower case and without a dot at
+/// its end.
 ///
-/// What looks like an IPv4 address to some programs (`127.1`, `0x7f.0.0.1`, `2130706433`) is no name: no top-level domain is a
-/// number (RFC 3696 §2).
+/// Text that some programs take for an IPv4 address (`127.1`, `0x7f.0.0.1`, `2130706433`) is not a
+/// name: no top-level domain is a number (RFC 3696 §2).
 pub(crate) fn absolute(text: &str) -> Option<Name> {
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let last = text.rsplit('.').next()?;
@@ -246,8 +252,8 @@ pub(crate) fn absolute(text: &str) -> Option<Name> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what can't be a name is none, and addresses are only taken from those to whom the aliases lead. How: records as
-    //! they come. Whole answers are tested in `names`.
+    //! Proves: text that cannot be a name is rejected, and addresses come only from names that the
+    //! aliases lead to. How: records as they come. Whole responses are tested in `names`.
 
     use super::*;
     use hickory_resolver::proto::rr::rdata::{A, CNAME};

@@ -1,8 +1,9 @@
-//! From what was found to what is told: both kinds of addresses in one list, in the order in which they are to be tried.
-//! RFC 8305 §4 (first of one kind, then of the other, in turn), RFC 2308 (how long "no" holds). Pure, but for
-//! [`Route::has_ipv6`]. Called by `names`.
+//! From lookup results to the reply for a worker: joins both kinds of addresses in one list, in the
+//! order in which to try them. RFC 8305 §4 (alternating between the kinds), RFC 2308 (how long a
+//! negative result is valid). Pure, except for [`Route::has_ipv6`]. Called by `names`.
 //!
-//! Bounds: [`LIST_MAX`] addresses of a name, of both kinds together; times between [`TTL_MIN`] and [`TTL_MAX`] or [`NO_TTL_MAX`].
+//! Bounds: [`LIST_MAX`] addresses of a name, both kinds together; times between [`TTL_MIN`] and
+//! [`TTL_MAX`] or [`NO_TTL_MAX`].
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
@@ -10,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use weir_proxy::forward::lookup::{Addresses, Unresolved};
 
-/// What is known of a name, and for how long.
+/// The result for a name, and how long it is valid.
 pub(crate) type Answer = Result<Addresses, Unresolved>;
 
-/// Addresses of one name; nobody tries more.
+/// Largest number of addresses of one name; clients never try more.
 pub(crate) const LIST_MAX: usize = 16;
-/// Shortest time that an answer holds, also when its TTL is 0: otherwise each request would ask.
+/// Shortest validity of a result, even if its TTL is 0: otherwise each request would start a query.
 pub(crate) const TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest time that addresses hold.
+/// Longest validity of addresses.
 const TTL_MAX: Duration = Duration::from_secs(3600);
-/// Longest time that a name has none.
+/// Longest validity of a negative result.
 const NO_TTL_MAX: Duration = Duration::from_secs(60);
-/// Longest time that addresses of one kind hold when nobody could tell the others.
+/// Longest validity of addresses of one kind if the query for the other kind failed.
 const HALF_TTL_MAX: Duration = Duration::from_secs(30);
 
 /// Addresses of one kind.
@@ -29,24 +30,24 @@ const HALF_TTL_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Found {
     /// Not empty.
     pub(crate) list: Vec<IpAddr>,
-    /// The shortest on the way.
+    /// The shortest TTL on the way.
     pub(crate) ttl: Duration,
 }
 
-/// Why there are no addresses of one kind.
+/// Why a lookup found no addresses of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// There is no such name (NXDOMAIN); None: the name server doesn't say for how long.
+    /// The name does not exist (NXDOMAIN); None: the name server does not say for how long.
     Name(Option<Duration>),
-    /// The name has none of this kind.
+    /// The name has no addresses of this kind.
     Kind(Option<Duration>),
-    /// The name server can't or won't tell.
+    /// The name server fails or refuses.
     Failed,
-    /// Nobody answers.
+    /// The name server does not reply.
     TimedOut,
 }
 
-/// Joins what was found of IPv6 and IPv4.
+/// Joins the results for IPv6 and IPv4.
 pub(crate) fn join(v6: Result<Found, Missing>, v4: Result<Found, Missing>, v6_first: bool) -> Answer {
     match (v6, v4) {
         (Ok(v6), Ok(v4)) => Ok(addresses(&v6.list, &v4.list, v6_first, v6.ttl.min(v4.ttl))),
@@ -59,7 +60,8 @@ pub(crate) fn join(v6: Result<Found, Missing>, v4: Result<Found, Missing>, v6_fi
     }
 }
 
-/// The list to be told, of one kind or both. What can't be tried comes last, not never: routes change.
+/// Builds the list of one kind or both. Unreachable addresses come last but are included, because
+/// routes change.
 pub(crate) fn addresses(v6: &[IpAddr], v4: &[IpAddr], v6_first: bool, ttl: Duration) -> Addresses {
     let (first, second) = if v6_first { (v6, v4) } else { (v4, v6) };
     let mut list = Vec::new();
@@ -87,7 +89,7 @@ fn missing(v6: Missing, v4: Missing) -> Unresolved {
     }
 }
 
-/// The same answer later, when it holds for less.
+/// Returns the same result with the rest of its validity.
 pub(crate) fn aged(answer: &Answer, left: Duration) -> Answer {
     match answer {
         Ok(addresses) => Ok(Addresses { list: Arc::clone(&addresses.list), ttl_us: micros(left) }),
@@ -96,7 +98,7 @@ pub(crate) fn aged(answer: &Answer, left: Duration) -> Answer {
     }
 }
 
-/// For how long an answer may be kept; None: not at all, the next one asks again.
+/// Returns how long a result may be kept; None: not at all, so the next request queries again.
 pub(crate) fn keeps(answer: &Answer) -> Option<Duration> {
     match answer {
         Ok(Addresses { ttl_us, .. }) | Err(Unresolved::NoSuchName { ttl_us }) => Some(Duration::from_micros(*ttl_us)),
@@ -108,17 +110,17 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whether this host can reach IPv6 addresses, looked at now and then.
+/// Whether this host can reach IPv6 addresses, checked from time to time.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     known: Option<(bool, Instant)>,
 }
 
 impl Route {
-    /// How long it is believed: networks come and go.
+    /// How long a check is valid: networks come and go.
     const HOLDS: Duration = Duration::from_secs(10);
 
-    /// Whether there is a route to public IPv6 addresses. Nothing is sent for it.
+    /// Whether this host has a route to public IPv6 addresses. This sends nothing.
     pub(crate) fn has_ipv6(&mut self, now: Instant) -> bool {
         match self.known {
             Some((has, since)) if now.duration_since(since) < Route::HOLDS => has,
@@ -136,7 +138,8 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: order and bounds of the list, and which answer wins when both kinds differ. How: every pair.
+    //! Proves: order and bounds of the list, and which result wins when both kinds differ. How:
+    //! every pair.
 
     use super::*;
 

@@ -1,8 +1,11 @@
-//! The new program's part: what it was given by the one before it, or by a service manager, and what it says to the former.
+//! The new program's part of an upgrade: the sockets from its predecessor or a service manager, and
+//! its messages to the predecessor.
 //!
-//! Called by `main` and `run`. A new program is started twice: the first process ([`start_again`]) starts the second one and ends, so
-//! that nobody but the service manager is its parent. When the predecessor is gone before it has handed over, the new one is the only one,
-//! and serves; when it only says nothing more, it has given the new one up. Bounds: [`BEGIN_MAX`], and the predecessor's patience.
+//! Called by `main` and `run`. A new program is started twice: the first process ([`start_again`])
+//! starts the second one and ends, so that the second one becomes a child of the service manager.
+//! If the predecessor ends before it has handed over, the new program serves alone. If the
+//! predecessor lives but closes the channel, it has abandoned the new program. Bounds:
+//! [`BEGIN_MAX`], and the patience of the predecessor.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,28 +32,28 @@ use crate::admin::Lent;
 use crate::failure::Failure;
 use crate::terminal::warn;
 
-/// How long the old program may take to give what it has to give.
+/// How long the old program may take to send everything.
 const BEGIN_MAX: Duration = Duration::from_secs(60);
-/// How long a process may take to end that has closed its descriptors.
+/// How long a process may take to end after it has closed its descriptors.
 const END_MAX: Duration = Duration::from_secs(2);
-/// How often is looked whether the new program is ready.
+/// How often to check whether the new program is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Listening sockets that were opened before this program was.
+/// Listening sockets that were opened before this program started.
 #[derive(Debug, Default)]
 pub(crate) struct Heritage {
     listeners: Vec<Sockets>,
-    /// The metrics listener, by its name in the configuration.
+    /// The metrics listener, with its name in the configuration.
     pub(crate) metrics: Option<(SocketAddr, OwnedFd)>,
     /// The admin socket and its place.
     pub(crate) admin: Option<(PathBuf, UnixListener)>,
-    /// What operators have ordered of servers.
+    /// Orders of operators for servers.
     orders: Vec<Ordered>,
-    /// Who gave them; None: a service manager, or nobody.
+    /// The sender; None: a service manager, or there were no sockets.
     pub(crate) predecessor: Option<Predecessor>,
 }
 
-/// Those of one listener.
+/// The sockets of one listener.
 #[derive(Debug)]
 struct Sockets {
     address: Location,
@@ -59,27 +62,27 @@ struct Sockets {
     sockets: Vec<OwnedFd>,
 }
 
-/// The weir that this one takes over from.
+/// The weir that this program takes over from.
 #[derive(Debug, Clone)]
 pub(crate) struct Predecessor {
-    /// Its number.
+    /// Its process number.
     pub(crate) pid: u32,
-    /// Its job that this program is the outcome of.
+    /// The job there that started this program.
     pub(crate) job: u64,
-    /// Tells when it ends; None: it has, before this program began.
+    /// Signals when it ends; None: it ended before this program began.
     process: Arc<Option<OwnedFd>>,
-    /// None: it has nothing more to hear.
+    /// None: there are no more messages for it.
     channel: Arc<Mutex<Option<Channel>>>,
 }
 
-/// Where the predecessor answers, besides clients.
+/// The predecessor's addresses besides those for clients.
 #[derive(Debug)]
 pub(crate) struct Given {
     admin: Option<PathBuf>,
     metrics: Option<SocketAddr>,
 }
 
-/// Where this program will, in its place.
+/// Which of these addresses this program takes over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     admin: bool,
@@ -87,7 +90,7 @@ pub(crate) struct Taken {
 }
 
 impl Given {
-    /// What of it is among these.
+    /// Returns which of them are among these.
     pub(crate) fn of(&self, doors: &Lent) -> Taken {
         let is_same = |path: &PathBuf| doors.admin.as_ref().is_some_and(|(of, _)| of == path);
         Taken {
@@ -97,7 +100,8 @@ impl Given {
     }
 }
 
-/// Whether this is the first of the two processes of a new program. It starts the second one; this is its exit code then.
+/// Starts the second process if this is the first of the two processes of a new program. Returns
+/// its exit code then.
 pub(crate) fn start_again() -> Option<ExitCode> {
     let channel = given(VARIABLE_START)?;
     let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()));
@@ -110,12 +114,12 @@ pub(crate) fn start_again() -> Option<ExitCode> {
             (ToOld::Fails { code: 1, text }, ExitCode::FAILURE)
         }
     };
-    // Who is not there does not wait for it.
+    // A predecessor that has ended does not wait for it.
     let _ = channel.say(&message, &[]);
     Some(code)
 }
 
-/// The channel that is standard input, if this is what the environment says.
+/// Returns the channel on standard input, if the environment says so.
 fn given(word: &str) -> Option<Channel> {
     if std::env::var_os(CHANNEL).is_none_or(|value| value != word) {
         return None;
@@ -124,13 +128,13 @@ fn given(word: &str) -> Option<Channel> {
 }
 
 impl Heritage {
-    /// What this process was given.
+    /// Receives the sockets that this process inherits.
     ///
     /// # Errors
-    /// The old program says something that is not understood.
+    /// The old program sends something unknown.
     pub(crate) fn receive() -> Result<Heritage, Failure> {
         let Some(channel) = given(VARIABLE_GO) else { return Ok(Heritage::of_service_manager()) };
-        // It is known elsewhere now; nobody may take it for input.
+        // The channel has another descriptor now, so that it is not mistaken for input.
         if let Ok(nothing) = std::fs::File::open("/dev/null") {
             let _ = rustix::stdio::dup2_stdin(&nothing);
         }
@@ -163,7 +167,7 @@ impl Heritage {
         Err(strange("it fell silent"))
     }
 
-    /// Sockets of a service manager, which keeps them.
+    /// Takes the sockets of a service manager, which keeps them open.
     fn of_service_manager() -> Heritage {
         let mut heritage = Heritage::default();
         for socket in take_inherited() {
@@ -182,7 +186,7 @@ impl Heritage {
         }
     }
 
-    /// What the predecessor has besides listeners.
+    /// Returns the predecessor's addresses besides listeners.
     pub(crate) fn doors(&self) -> Given {
         Given {
             admin: self.admin.as_ref().map(|(path, _)| path.clone()),
@@ -190,33 +194,35 @@ impl Heritage {
         }
     }
 
-    /// The servers that were added to the upstreams of this plan, which was just compiled. Which are not, and why, is told.
+    /// Returns the servers that were added to the upstreams of this plan, which was just compiled.
+    /// Warns about those that cannot be added, with the reason.
     pub(crate) fn temporary(&self, written: &Plan) -> BTreeMap<String, Vec<ServerPlan>> {
         let (all, lost) = orders::temporary(written, &self.orders);
         lost.iter().for_each(warn);
         all
     }
 
-    /// The plan with the weights that were ordered.
+    /// Returns the plan with the weights that operators ordered.
     pub(crate) fn weigh(&self, plan: Plan) -> Plan {
         orders::weigh(plan, &self.orders)
     }
 
-    /// Tells workers what else was ordered.
+    /// Gives workers the other orders.
     pub(crate) fn carry_out_orders(&self, plan: &Plan, workers: &Handle) {
         orders::carry_out(plan, workers, &self.orders);
     }
 
-    /// Whether there are sockets already where this address is, so that its port can't be free.
+    /// Whether there are sockets already for this address, so that its port cannot be free.
     pub(crate) fn covers(&self, address: &Location) -> bool {
         let covers = |listener: &Sockets| listener.address == *address || is_same_place(&listener.address, address);
         self.listeners.iter().any(covers)
     }
 
-    /// What is for these listeners. The old program is told; the rest is closed, and told if the service manager opened it.
+    /// Returns the sockets for these listeners, and reports them to the old program. Closes the
+    /// others, with a warning if they are from the service manager.
     ///
     /// # Errors
-    /// A socket that is not what it should be.
+    /// A socket of the wrong kind.
     pub(crate) fn take_listeners(&mut self, plans: &[ListenerPlan]) -> Result<Vec<Inherited>, Failure> {
         let mut inherited = Vec::new();
         for Sockets { address, stays_open, file, sockets } in self.listeners.drain(..) {
@@ -241,19 +247,19 @@ impl Heritage {
 }
 
 impl Predecessor {
-    /// Tells why there will be no successor.
+    /// Reports why the upgrade fails.
     pub(crate) fn tell_failed(&self, failure: &Failure) {
         let mut text = failure.to_string();
-        // With room for what JSON makes of it.
+        // Leaves room for the escapes of JSON.
         text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX / 8));
         self.say(&ToOld::Fails { code: failure.code(), text });
     }
 
-    /// Waits until there is nothing more to wait for (`unready`: why it does; None: it is ready), and until this program may accept
-    /// clients. The old one ends it when that takes too long.
+    /// Waits until this program is ready (`unready`: why not; None: it is), and until it may accept
+    /// clients. The old program ends it if that takes too long.
     ///
     /// # Errors
-    /// The old one has given this one up.
+    /// The old program has abandoned this one.
     pub(crate) fn wait_for_turn(
         &self,
         Taken { admin, metrics }: Taken,
@@ -279,7 +285,8 @@ impl Predecessor {
         }
     }
 
-    /// Clients are accepted: waits until the old program does not accept any more, and needs nothing.
+    /// Reports that this program accepts clients; waits until the old program no longer does and
+    /// needs nothing more.
     ///
     /// # Errors
     /// As before.
@@ -293,7 +300,7 @@ impl Predecessor {
         Ok(())
     }
 
-    /// The old program has closed its end of the channel.
+    /// Handles a closed channel: the old program has ended.
     ///
     /// # Errors
     /// It lives.
@@ -308,12 +315,12 @@ impl Predecessor {
 
     fn say(&self, message: &ToOld) {
         if let Some(channel) = &*self.lock() {
-            // Who is gone has nothing to be told.
+            // A program that has ended needs no message.
             let _ = channel.say(message, &[]);
         }
     }
 
-    /// None: it can't be heard any more.
+    /// None: the channel is closed.
     fn hear(&self, patience: Duration) -> Option<Heard<ToNew>> {
         self.lock().as_ref().and_then(|channel| channel.hear(patience).ok())
     }
@@ -323,7 +330,7 @@ impl Predecessor {
     }
 }
 
-/// Where a socket listens.
+/// Returns where a socket listens.
 fn place_of(socket: &OwnedFd) -> Option<Location> {
     let address = socket2::SockRef::from(socket).local_addr().ok()?;
     let at_path = || Some(Location::Unix(address.as_pathname()?.into()));

@@ -1,6 +1,8 @@
-//! Which first packets are held, and for how long: without sockets and clocks, so that what bounds them can be tested.
+//! Decides which first packets are held, and for how long. It has no sockets and clocks, so that
+//! tests can check its bounds.
 //!
-//! Bounds: [`Limits`], with the connections that wait for their clients; [`PATIENCE`] for each.
+//! Bounds: [`Limits`], which include the connections that wait for their clients; [`PATIENCE`] for
+//! each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -9,10 +11,10 @@ use weir_worker::Pair;
 
 use super::super::limits::Limits;
 
-/// How long a server may be silent: then its client's next packet begins anew.
+/// How long a server may be silent; then its client's next packet starts over.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A first packet, with what is tried for it.
+/// A first packet, with the connection attempt for it.
 #[derive(Debug)]
 pub(super) struct Waiting<A> {
     pub(super) pair: Pair,
@@ -20,10 +22,10 @@ pub(super) struct Waiting<A> {
     pub(super) attempt: A,
 }
 
-/// See the module. `A` is a connect that is under way.
+/// The held packets. `A` is a connection attempt under way.
 #[derive(Debug)]
 pub(super) struct Ledger<A> {
-    /// By name, and until when. Those that were begun first are over first.
+    /// By name, with the end of the wait. Attempts that began first end first.
     held: BTreeMap<u64, (Instant, Waiting<A>)>,
     by_pair: HashMap<Pair, u64>,
     next: u64,
@@ -31,42 +33,42 @@ pub(super) struct Ledger<A> {
 }
 
 impl<A> Ledger<A> {
-    /// Holds so many at most.
+    /// Holds at most this many packets.
     pub(super) fn new(max: usize, now: Instant) -> Ledger<A> {
         let (held, by_pair) = Default::default();
         Ledger { held, by_pair, next: 0, limits: Limits::new(max, now) }
     }
 
-    /// How many are held.
+    /// Returns the number of held packets.
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether one more may be begun, when so many connections wait for their clients.
+    /// Whether another attempt may begin while this many connections wait for their clients.
     pub(super) fn may_begin(&mut self, waiting: usize, now: Instant) -> bool {
         self.has_room(waiting) && self.limits.may_begin(now)
     }
 
-    /// Whether there is room for one more then.
+    /// Whether there is room for another packet then.
     pub(super) fn has_room(&mut self, waiting: usize) -> bool {
         self.limits.has_room(self.held.len() + waiting)
     }
 
-    /// A client has sent its first packet again. False: none is held.
+    /// A client has repeated its first packet. False: none is held.
     pub(super) fn renew(&mut self, pair: &Pair, packet: &[u8]) -> bool {
         let name = self.by_pair.get(pair);
         let Some((_, waiting)) = name.and_then(|name| self.held.get_mut(name)) else { return false };
-        // A client that begins anew has another number in it.
+        // A client that starts over uses another sequence number.
         packet.clone_into(&mut waiting.packet);
         true
     }
 
-    /// The name of the next one.
+    /// Returns the name of the next packet.
     pub(super) fn next_name(&self) -> u64 {
         self.next
     }
 
-    /// Holds one, whose pair has none, under that name.
+    /// Holds a packet under that name; none is held for its pair yet.
     pub(super) fn hold(&mut self, waiting: Waiting<A>, now: Instant) {
         let name = self.next;
         self.next += 1;
@@ -75,14 +77,14 @@ impl<A> Ledger<A> {
         self.held.insert(name, (now + PATIENCE, waiting));
     }
 
-    /// Ends it.
+    /// Stops holding a packet.
     pub(super) fn take(&mut self, name: u64) -> Option<Waiting<A>> {
         let (_, waiting) = self.held.remove(&name)?;
         self.by_pair.remove(&waiting.pair);
         Some(waiting)
     }
 
-    /// The next one whose time is over.
+    /// Returns the next packet whose time is over.
     pub(super) fn expired(&mut self, now: Instant) -> Option<Waiting<A>> {
         let (name, _) = self.held.first_key_value().filter(|(_, (until, _))| *until <= now)?;
         self.take(*name)
@@ -91,8 +93,9 @@ impl<A> Ledger<A> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is held is bounded, at a time and in a second, found by its ends, and over in time; nothing is left of what was taken. How: with
-    //! numbers for connects, and times of the test's choice.
+    //! Proves: the held packets are bounded, at a time and in a second, are found by their ends,
+    //! and expire in time; nothing remains of those that were taken. How: numbers for connection
+    //! attempts, and times of the test's choice.
 
     use std::net::SocketAddr;
 
@@ -117,7 +120,7 @@ mod tests {
             hold(&mut ledger, port, now);
         }
         assert!(ledger.may_begin(9, now) && !ledger.may_begin(10, now));
-        // Clearly some has to be there again.
+        // There has to be clearly some room again.
         assert!(!ledger.has_room(0));
         for name in 0..16 {
             assert!(ledger.take(name).is_some());
@@ -142,7 +145,7 @@ mod tests {
         }
         assert_eq!(over, [0, 1, 2, 4, 5]);
         assert_eq!(ledger.len(), 4);
-        // The same ends may come again.
+        // The same pair may return.
         hold(&mut ledger, 0, now);
         assert!(ledger.renew(&pair(0), &[9]));
         let other: SocketAddr = "[fd00:1::2]:0".parse().expect("an address");
