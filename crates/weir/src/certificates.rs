@@ -1,9 +1,10 @@
-//! The certificates of a running weir: read before it starts, looked at again every [`LOOK_EVERY`] and at each reload on a thread of their
-//! own, exchanged without touching a connection. docs/semantics.md §10.
+//! The certificates of a running weir: read before it starts, checked again every [`LOOK_EVERY`]
+//! and at each reload on a separate thread, and replaced without touching a connection.
+//! docs/semantics.md §10.
 //!
-//! `run::serve` opens them before anything is listened on and starts the thread when the workers run; status and metrics read the
-//! [`Board`]. A file that has become bad leaves the certificate in force that was read before it. Bound: two looks at
-//! metadata a certificate and look.
+//! `run::serve` opens them before it binds any listener, and starts the thread when the workers
+//! run; status and metrics read the [`Board`]. If a file becomes bad, the certificate that was read
+//! before stays in force. Bound: each check reads the metadata of a certificate twice.
 
 mod check;
 mod kept;
@@ -28,21 +29,21 @@ pub(crate) use self::check::{check, check_to_run};
 use self::kept::{Kept, KeyFile, OcspFile, Source};
 use self::servers::{ServerFiles, Servers};
 
-/// How often files are looked at.
+/// How often files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A certificate with what clients get with it.
+/// A certificate with its OCSP response.
 #[derive(Debug)]
 struct Certified {
     pair: Kept<Files>,
     ocsp: Option<Kept<OcspFile>>,
-    /// Why clients don't get that now.
+    /// Why clients do not get the response now.
     misfit: Option<String>,
 }
 
@@ -55,13 +56,13 @@ impl Certified {
         Ok(Certified { pair, ocsp, misfit })
     }
 
-    /// All its files.
+    /// Returns all its files.
     fn paths(&self) -> Vec<&Path> {
         let ocsp = self.ocsp.as_ref().map(|kept| kept.source.0.as_path());
         self.pair.source.files().into_iter().chain(ocsp).collect()
     }
 
-    /// Whether clients are to get something else now.
+    /// Checks the files. Returns whether clients should get something else now.
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
         let mut is_new = self.pair.look(now, tell);
         let Some(ocsp) = &mut self.ocsp else { return is_new };
@@ -75,7 +76,7 @@ impl Certified {
         is_new
     }
 
-    /// What clients get.
+    /// Returns what clients get.
     fn shown(&self) -> Pair {
         match (&self.ocsp, &self.misfit) {
             (Some(ocsp), None) => self.pair.value.stapled(&ocsp.value),
@@ -83,7 +84,7 @@ impl Certified {
         }
     }
 
-    /// The file of the OCSP response, for the board.
+    /// Returns the file of the OCSP response, for the board.
     fn ocsp_shown(&self) -> Option<FileShown> {
         let shown = files_of(self.ocsp.as_ref()?).next()?;
         Some(FileShown { problem: shown.problem.or_else(|| self.misfit.clone()), ..shown })
@@ -95,13 +96,13 @@ impl Certified {
 struct Listener {
     terms: Arc<Terms>,
     kept: Vec<Certified>,
-    /// What its clients are judged by.
+    /// Verifies the certificates of its clients.
     clients: Option<Kept<WantedOfClients>>,
-    /// What tickets are sealed with, when a file has it.
+    /// The keys for session tickets, if a file has them.
     ticket_keys: Option<Kept<KeyFile>>,
 }
 
-/// A certificate as status and metrics show it.
+/// A certificate for status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Its file.
@@ -110,29 +111,29 @@ pub(crate) struct Shown {
     pub(crate) names: Vec<String>,
     /// The end of its validity, seconds since 1970.
     pub(crate) not_after: i64,
-    /// Why the file as it is now is not what is in force.
+    /// Why the present file is not in force.
     pub(crate) problem: Option<String>,
 }
 
-/// Another file that TLS needs, as status and metrics show it.
+/// Another file that TLS needs, for status and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileShown {
     pub(crate) file: String,
-    /// Why it as it is now, or one that belongs to it, is not what is in force.
+    /// Why the present file, or one that belongs to it, is not in force.
     pub(crate) problem: Option<String>,
 }
 
-/// What is in force, for whoever looks.
+/// Publishes what is in force.
 #[derive(Debug, Default)]
 pub(crate) struct Board(Mutex<(Vec<Shown>, Vec<FileShown>)>);
 
 impl Board {
-    /// Each certificate once, in the order of the configuration.
+    /// Returns each certificate once, in the order of the configuration.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         self.lock().0.clone()
     }
 
-    /// Each other file once, in the order of the configuration.
+    /// Returns each other file once, in the order of the configuration.
     pub(crate) fn files(&self) -> Vec<FileShown> {
         self.lock().1.clone()
     }
@@ -187,32 +188,32 @@ pub(crate) struct Certificates {
     board: Arc<Board>,
 }
 
-/// The thread that looks at files. Ends with its drop.
+/// The thread that checks files. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: Watcher,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is told to do besides.
+/// An order for the thread.
 #[derive(Debug)]
 enum Wish {
-    /// To look at these files, too.
+    /// Check these files as well.
     Add(Box<Servers>),
-    /// To look at these listeners in place of those that it has.
+    /// Check these listeners in place of the previous ones.
     Take(Vec<Placed>),
-    /// To look at all files now, and to drop this when it has.
+    /// Check all files now, and then drop this.
     Look(Sender<()>),
 }
 
-/// Where the thread is told, until it ends.
+/// Sends orders to the thread, until it ends.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watcher(Arc<Mutex<Option<Sender<Wish>>>>);
 
-/// A listener that speaks TLS, of another configuration.
+/// A TLS listener of another configuration.
 #[derive(Debug)]
 enum Placed {
-    /// Nothing of it is different: its number among those before.
+    /// Unchanged: its number among the previous ones.
     Kept(usize),
     /// Read just now.
     New(Box<Listener>),
@@ -221,17 +222,17 @@ enum Placed {
 /// The listeners of another configuration, with all their files read.
 #[derive(Debug, Default)]
 pub(crate) struct Renewed {
-    /// By listener: how its clients speak.
+    /// By listener: the protocol of its clients.
     pub(crate) speech: Vec<Speech>,
     placed: Vec<Placed>,
 }
 
 impl Watcher {
-    /// Has all files looked at now; returns when what is new in them is in force.
+    /// Has all files checked now; returns when their changes are in force.
     pub(crate) fn look(&self) {
         let (done, ended) = channel();
         self.tell(Wish::Look(done));
-        // Nothing is ever sent, it ends.
+        // The channel carries no message; it closes.
         let _ = ended.recv();
     }
 
@@ -242,8 +243,9 @@ impl Watcher {
         }
     }
 
-    /// What makes connections to the servers of a plan speak TLS, by slot. `seals` are those of its first servers, some of whose slots
-    /// are `given` to others. All addresses of a name have the same.
+    /// Returns what makes connections to the servers of a plan use TLS, by slot. `seals` are those
+    /// of its first servers, some of whose slots are `given` to others. All addresses of a name
+    /// share one.
     ///
     /// # Errors
     /// A file is bad: the text is complete.
@@ -276,13 +278,13 @@ impl Watcher {
         Ok(seals)
     }
 
-    /// Reads what the listeners of the second need that are different in the first.
+    /// Reads the files of listeners in the second plan that differ from the first.
     ///
     /// # Errors
     /// A file is bad: the text is complete.
     pub(crate) fn renewed(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<Renewed, String> {
         let mut renewed = Renewed::default();
-        // By listener: how many before it speak TLS.
+        // By listener: how many before it use TLS.
         let sealed =
             old.iter().scan(0, |count, plan| Some(std::mem::replace(count, *count + usize::from(plan.tls.is_some()))));
         let sealed: Vec<usize> = sealed.collect();
@@ -307,13 +309,13 @@ impl Watcher {
         Ok(renewed)
     }
 
-    /// They are in force.
+    /// Notes that they are in force.
     pub(crate) fn take_over(&self, renewed: Renewed) {
         self.tell(Wish::Take(renewed.placed));
     }
 }
 
-/// What was read of files, while it is not known yet where servers are.
+/// The files that were read, while the addresses of servers are still unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     listeners: Vec<Listener>,
@@ -326,7 +328,7 @@ pub(crate) struct Opened {
 /// Reads the certificates of all listeners, and what connections to servers need.
 ///
 /// # Errors
-/// One is bad: a matter of configuration.
+/// A file is bad, which is an error in the configuration.
 pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
     let mut all = Opened::default();
     for listener @ ListenerPlan { tls, .. } in &plan.listeners {
@@ -347,16 +349,16 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
 }
 
 impl Opened {
-    /// All files.
+    /// Returns all files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         let of_servers = self.servers.iter().flatten().flat_map(ServerFiles::paths);
         self.listeners.iter().flat_map(Listener::paths).chain(of_servers)
     }
 
-    /// For the servers of this plan, which differs in nothing else from the one whose files were read.
+    /// Adds the servers of this plan, which otherwise equals the plan whose files were read.
     ///
     /// # Errors
-    /// The name of a server can't be in a certificate: a matter of configuration.
+    /// The name of a server cannot be in a certificate, which is an error in the configuration.
     pub(crate) fn with_servers(self, plan: &Plan) -> Result<Certificates, Failure> {
         let mut all = Certificates { listeners: self.listeners, seals: self.seals, ..Certificates::default() };
         for (upstream, files) in plan.upstreams.iter().zip(self.servers) {
@@ -404,14 +406,14 @@ impl Listener {
         Ok(Listener { terms: Arc::new(terms), kept, clients: judged, ticket_keys })
     }
 
-    /// All its files.
+    /// Returns all its files.
     fn paths(&self) -> impl Iterator<Item = &Path> {
         let clients = self.clients.iter().flat_map(|kept| kept.source.files());
         let keys = self.ticket_keys.iter().flat_map(|kept| kept.source.files());
         self.kept.iter().flat_map(Certified::paths).chain(clients).chain(keys)
     }
 
-    /// For the workers.
+    /// Returns its TLS settings for the workers.
     fn sealing(&self, tls: &TlsPlan) -> Sealing {
         let seal: Arc<Terms> = Arc::clone(&self.terms);
         Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }
@@ -451,17 +453,17 @@ fn materials<'a>(
 }
 
 impl Certificates {
-    /// For the workers, by listener.
+    /// Returns the TLS settings for the workers, by listener.
     pub(crate) fn seals(&self) -> Vec<Option<Sealing>> {
         self.seals.clone()
     }
 
-    /// For the workers, by server.
+    /// Returns the TLS settings for the workers, by server.
     pub(crate) fn server_seals(&self) -> ServerSeals {
         self.server_seals.clone()
     }
 
-    /// Where to look.
+    /// Returns the board.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
     }
@@ -474,7 +476,7 @@ impl Certificates {
         let (sender, wishes) = channel();
         let thread = std::thread::Builder::new().name("weir-tls".to_owned()).spawn(move || {
             loop {
-                // With nothing to look at it sleeps.
+                // Without files it sleeps.
                 let has_files = !self.listeners.is_empty() || !self.upstreams.is_empty();
                 let next = if has_files { wishes.recv_timeout(LOOK_EVERY) } else { wishes.recv().map_err(Into::into) };
                 match next {
@@ -495,7 +497,8 @@ impl Certificates {
         Ok(Watch { watcher, thread: Some(thread) })
     }
 
-    /// Further servers. Those whose slots were given to others are looked after no more, so there are never more than slots.
+    /// Adds further servers. Drops those whose slots were reused, so the list never exceeds the
+    /// slots.
     fn add(&mut self, servers: Servers) {
         self.upstreams.retain(Servers::are_used);
         self.upstreams.push(servers);
@@ -524,7 +527,7 @@ impl Certificates {
 }
 
 impl Watch {
-    /// Where to tell it what to do.
+    /// Returns a sender of orders to the thread.
     pub(crate) fn watcher(&self) -> Watcher {
         self.watcher.clone()
     }
@@ -534,7 +537,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         drop(self.watcher.0.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(thread) = self.thread.take() {
-            // Its panic would be told on standard error.
+            // A panic of the thread is already on standard error.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,8 @@
-//! Asks a running weir over its admin socket. Called by `weir status`, `weir server` and `weir ban`.
+//! Queries a running weir over its admin socket. Called by `weir status`, `weir server` and
+//! `weir ban`.
 //!
-//! Looks where the server puts its socket (`admin::place`), or where it is told to. Bounds: [`PATIENCE`] for an exchange,
-//! [`ANSWER_BYTES_MAX`] for its answer.
+//! Tries the default places of the socket (`admin::place`), or the given one. Bounds: [`PATIENCE`]
+//! for an exchange, [`ANSWER_BYTES_MAX`] for its response.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,26 +19,26 @@ use crate::admin::document::{Error, VERSION};
 use crate::admin::place::candidates;
 use crate::failure::Failure;
 
-/// How long weir may take for an answer.
+/// How long weir may take to respond.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Largest answer; thousands of servers are a few megabytes.
+/// Largest response; thousands of servers are a few megabytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// What stands in a path as it is.
+/// Characters that need no escape in a path.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b':').remove(b'[').remove(b']');
 
-/// Where weir is asked.
+/// The sockets to try.
 #[derive(Debug)]
 pub(crate) struct Client {
     places: Vec<PathBuf>,
 }
 
-/// Why there is no answer.
+/// Why the query failed.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// Nothing runs there, or it can't be asked.
+    /// Nothing runs there, or it cannot be reached.
     Away(String),
-    /// It answered that it won't: the message for people.
+    /// weir refused: the message for people.
     Refused(String),
 }
 
@@ -48,36 +49,36 @@ impl From<Unanswered> for Failure {
     }
 }
 
-/// The path of a server's document.
+/// Returns the path of a server's document.
 pub(crate) fn server_path(upstream: &str, server: &str) -> String {
     format!("/v1/servers/{}/{}", utf8_percent_encode(upstream, PLAIN), utf8_percent_encode(server, PLAIN))
 }
 
-/// The path of bans of an address or a range.
+/// Returns the path of bans of an address or a range.
 pub(crate) fn bans_path(whom: &str) -> String {
     format!("/v1/bans/{}", utf8_percent_encode(whom, PLAIN))
 }
 
-/// A value in a query.
+/// Escapes a value in a query.
 pub(crate) fn value(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, PLAIN)
 }
 
 impl Client {
-    /// Asks at this socket, or else where servers put theirs.
+    /// Uses this socket, or else the default places.
     pub(crate) fn new(place: Option<&Path>) -> Client {
         Client { places: place.map_or_else(candidates, |path| vec![path.to_owned()]) }
     }
 
-    /// A document, and its text.
+    /// Gets a document, and its text.
     ///
     /// # Errors
-    /// Nobody answers, or with a refusal, or in another version.
+    /// weir does not respond, or refuses, or has another version.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<(T, String), Unanswered> {
         self.exchange(&Method::GET, path)
     }
 
-    /// Orders something; the answer is how things are then.
+    /// Sends an order; the response is the state after it.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -105,7 +106,7 @@ impl Client {
         Ok((document, text))
     }
 
-    /// The first place where somebody answers.
+    /// Returns the first place with a response.
     fn first_answer(&self, method: &Method, path: &str) -> Result<(&Path, (StatusCode, String)), Unanswered> {
         let mut why = Vec::new();
         for place in &self.places {
@@ -149,7 +150,7 @@ async fn exchange(place: &Path, method: &Method, path: &str) -> io::Result<(Stat
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(io::Error::other)?;
         String::from_utf8(body.to_bytes().into()).map_err(io::Error::other).map(|text| (status, text))
     };
-    // The connection does the work; it ends when the answer is there.
+    // The connection does the work; it ends when the response has arrived.
     let mut connection = std::pin::pin!(connection);
     let mut answer = std::pin::pin!(answer);
     let mut over = false;

@@ -18,7 +18,7 @@ use weir_lab::units::{duration_us, show_ns};
 use crate::failure::Failure;
 use crate::{run, terminal};
 
-/// How often it is looked whether the link is still there.
+/// How often to check whether the link still exists.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// `weir lab`.
@@ -104,7 +104,7 @@ pub(crate) struct LinkArgs {
     command: Vec<OsString>,
 }
 
-/// `--every`: 0, or a time in which something can happen. Microseconds.
+/// Parses `--every`: 0, or a time that is long enough to be useful. Microseconds.
 fn interval(text: &str) -> Result<u64, String> {
     match duration_us(text)? {
         us @ 1..10_000 => Err(format!("{us} us are too few: 10ms or more, or 0s")),
@@ -112,10 +112,10 @@ fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// What does not fit together, what the machine can't do or may not, an end that went away, a command that failed.
+/// Contradictory options, missing abilities or rights of the machine, a lost end, a failed command.
 pub(crate) fn lab(arguments: LabArgs) -> Result<(), Failure> {
     let Lab::Link(arguments) = arguments.what;
     let signals = watch_signals().map_err(|error| run::failed("signals", &error))?;
@@ -217,7 +217,8 @@ fn watch_signals() -> std::io::Result<Receiver<i32>> {
     Ok(receiver)
 }
 
-/// Shows figures until a signal comes, the command ends, or an end of the link is gone. How the command has ended.
+/// Shows figures until a signal comes, the command ends, or an end of the link is lost. Returns how
+/// the command has ended.
 fn watch(
     link: &mut Link,
     mut child: Option<Child>,
@@ -226,18 +227,19 @@ fn watch(
     begin: Instant,
 ) -> Option<ExitStatus> {
     let mut due = view.every;
-    // That there is no link any more.
+    // Whether the loss of the link has been reported.
     let mut is_told = false;
     loop {
         let wait = due.saturating_sub(begin.elapsed()).min(LOOK);
         let signal = signals.recv_timeout(wait);
-        // Looked at each time, for its end may have come before anybody watched for it.
+        // Checked each time, because it may have ended before this function began to watch for
+        // that.
         if let Some(status) = child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
             return Some(status);
         }
         match (signal, &child) {
             (Ok(SIGCHLD), _) => {}
-            // A terminal sends it to the command, too, which knows best what to make of it.
+            // A terminal also sends it to the command, which knows best how to handle it.
             (Ok(SIGINT), Some(_)) => {}
             (Ok(_), Some(child)) => {
                 let _ = kill_process(Pid::from_child(child), Signal::TERM);
@@ -257,18 +259,18 @@ fn watch(
     }
 }
 
-/// As a shell has it.
+/// Returns the exit code that a shell would return.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
 }
 
-/// What is shown while it runs, and at the end.
+/// The figures while it runs, and at the end.
 struct View {
     names: [String; 2],
     every: Duration,
     is_json: bool,
-    /// Standard output is the command's.
+    /// Standard output belongs to the command.
     is_aside: bool,
     last: (Duration, [Figures; 2]),
 }

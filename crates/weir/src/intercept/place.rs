@@ -1,4 +1,5 @@
-//! Where an interception lives: a network namespace, joined to this one by a pair of interfaces, in which everything that comes is for it.
+//! The place of an interception: a network namespace, joined to this one by a pair of interfaces,
+//! which treats every packet that arrives as local.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,26 +18,26 @@ use super::{Connect, Route};
 use crate::failure::Failure;
 use crate::terminal::tell;
 
-/// What the pair is called inside.
+/// The name of the pair's inner end.
 const INSIDE: &str = "outside";
-/// What the device is called that first packets come out of, and how many may wait there.
+/// The name of the device that first packets come out of, and how many may wait there.
 const HELD: &str = "held";
 const HELD_PACKETS: u32 = 4096;
 /// Both families.
 const ALL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-/// How long an interface may take until it carries packets, and how often it is looked whether it does.
+/// How long an interface may take until it carries packets, and how often to check that.
 const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
-/// Packets that wait in an interface at most.
+/// Longest queue of an interface, in packets.
 pub(super) const PACKETS: u32 = 1000;
 
-/// A namespace that is ready. It lasts as long as somebody is in it.
+/// A namespace that is ready. It exists as long as a thread is in it.
 pub(super) struct Place {
     namespace: Namespace,
 }
 
 impl Place {
-    /// This thread, and all that it makes, are there from now on.
+    /// Moves this thread into the namespace, with everything that it makes later.
     ///
     /// # Errors
     /// The operating system's.
@@ -45,12 +46,12 @@ impl Place {
     }
 }
 
-/// What the outer one is called: no other process has this name.
+/// Returns the name of the pair's outer end, which no other process has.
 fn outer() -> String {
     format!("weir{}", std::process::id())
 }
 
-/// What is done, as one would type it.
+/// Shows the commands that one would type for this.
 pub(super) fn shown(route: &Route) -> String {
     let (Route { initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
     let window = |segments: &Option<u32>| segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"));
@@ -93,7 +94,7 @@ pub(super) fn shown(route: &Route) -> String {
     text
 }
 
-/// The part of it that the kernel's programs do.
+/// Shows the part that the kernel programs do.
 fn shown_programs(route: &Route, outer: &str) -> String {
     let Route { client, server, connect, .. } = route;
     let mut text = String::from("# Programs of the kernel (tcx), whose links weir has and nobody else:\n");
@@ -122,7 +123,7 @@ fn shown_programs(route: &Route, outer: &str) -> String {
 /// Makes the namespace, and begins to lead connections there.
 ///
 /// # Errors
-/// What the kernel refuses. Nothing is left then.
+/// The kernel's. Then nothing is left behind.
 pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failure> {
     let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
     let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
@@ -133,7 +134,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("no pair of interfaces can be made"))?;
     let index = here.index(&outer).map_err(kernel("the pair of interfaces"))?;
     let index = index.ok_or_else(|| failed("the pair of interfaces", &io::ErrorKind::NotFound.into()))?;
-    // Not both families may be there.
+    // One of the families may be missing.
     let _ = here.keep_silent(index);
     let mtu = client.1.mtu.min(server.1.mtu);
     here.set_limits(index, mtu, PACKETS).map_err(kernel("the pair of interfaces"))?;
@@ -169,7 +170,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     Ok((Place { namespace }, Way { intercept, interfaces: here, index, beside }, device))
 }
 
-/// Why the kernel does not take programs.
+/// Explains why the kernel rejects the programs.
 fn refused(error: &BpfError) -> Failure {
     let text = format!("weir: can't lead connections here: {error}\n");
     match error {
@@ -178,7 +179,7 @@ fn refused(error: &BpfError) -> Failure {
     }
 }
 
-/// Has first packets, or copies of them, come out of a device, in the namespace that this thread is in.
+/// Has first packets, or copies of them, come out of a device, in the namespace of this thread.
 fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: bool) -> Result<Device, Failure> {
     let kernel = |error: io::Error| failed("no device to read first packets", &error);
     let missing = || kernel(io::ErrorKind::NotFound.into());
@@ -186,7 +187,7 @@ fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: b
     let mut interfaces = Interfaces::here().map_err(kernel)?;
     let index = |interfaces: &Interfaces, name| interfaces.index(name).map_err(kernel)?.ok_or_else(missing);
     let (device, out) = (index(&interfaces, HELD)?, index(&interfaces, INSIDE)?);
-    // Not both families may be there.
+    // One of the families may be missing.
     let _ = interfaces.keep_silent(device);
     interfaces.set_limits(device, mtu, HELD_PACKETS).map_err(kernel)?;
     set(&of_held()).map_err(kernel)?;
@@ -207,7 +208,7 @@ fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: b
     Ok(Device { tun, hold })
 }
 
-/// Waits until an interface carries packets: what came before would be lost.
+/// Waits until an interface carries packets: earlier ones would be lost.
 fn running(here: &mut Interfaces, index: u32) -> io::Result<Link> {
     let end = Instant::now() + RUNNING_PATIENCE;
     loop {
@@ -230,8 +231,9 @@ fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
     Ok((Side { name: name.to_owned(), index, header_bytes, beside: None }, link))
 }
 
-/// Sets up the namespace, in it. Both ends of the pair have the same address: what is sent is for whoever gets it, also by a machine whose programs
-/// have just gone, so that the last resets arrive.
+/// Sets up the namespace, from inside. Both ends of the pair have the same hardware address, so
+/// every packet is for its receiver, even on a machine whose programs have just been removed. So
+/// the last resets arrive.
 fn furnish(mtu: u32, route: &Route, hardware: [u8; 6]) -> io::Result<()> {
     let mut interfaces = Interfaces::here()?;
     let index = |interfaces: &Interfaces, name| interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into());
@@ -251,7 +253,7 @@ fn furnish(mtu: u32, route: &Route, hardware: [u8; 6]) -> io::Result<()> {
     settings(&route.ports).iter().try_for_each(set)
 }
 
-/// What is set inside, by names below `/proc/sys`.
+/// Returns the settings inside, by names below `/proc/sys`.
 fn settings(ports: &[u16]) -> Vec<(String, String)> {
     let reserved: Vec<String> = ports.iter().map(u16::to_string).collect();
     let of_inside = format!("net/ipv4/conf/{INSIDE}/rp_filter");
@@ -259,12 +261,12 @@ fn settings(ports: &[u16]) -> Vec<(String, String)> {
         ("net/ipv4/conf/all/rp_filter", "0"),
         (&of_inside, "0"),
         ("net/ipv4/ip_local_port_range", "1024 65535"),
-        // Nobody else is here, and so no right is needed for ports below 1024.
+        // No other program is in this namespace, so ports below 1024 need no right.
         ("net/ipv4/ip_unprivileged_port_start", "0"),
-        // A connection from one of the ports would look like one of theirs.
+        // A connection from one of the ports would look like an intercepted one.
         ("net/ipv4/ip_local_reserved_ports", &reserved.join(",")),
         ("net/ipv4/tcp_max_syn_backlog", "65535"),
-        // Whoever answers one has no socket that its packets could be told by.
+        // With a SYN cookie the kernel has no socket by which to identify the packets.
         ("net/ipv4/tcp_syncookies", "0"),
         ("net/ipv4/tcp_slow_start_after_idle", "0"),
         ("net/core/somaxconn", "65535"),
@@ -272,7 +274,7 @@ fn settings(ports: &[u16]) -> Vec<(String, String)> {
     all.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// What is set of the device that first packets come out of.
+/// Returns the setting of the device that first packets come out of.
 fn of_held() -> (String, String) {
     (format!("net/ipv4/conf/{HELD}/rp_filter"), "0".to_owned())
 }
@@ -282,7 +284,7 @@ fn set((name, value): &(String, String)) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
 }
 
-/// The same as a command.
+/// Returns the same as a command.
 fn sysctl(name: &str, value: &str) -> String {
     let quote = if value.contains(' ') { "'" } else { "" };
     format!("sysctl -w {quote}{}={value}{quote}", name.replace('/', "."))

@@ -1,8 +1,9 @@
-//! Changing a file of users: as text, and as a whole, so that who reads it meanwhile sees the old or the new one. Called by
-//! `passwd`.
+//! Changes a file of users: its text, and the file as a whole, so that readers see either the old
+//! or the new version. Called by `passwd`.
 //!
-//! The new file is written beside the old one and renamed over it; owner and mode stay. Several who change it at once wait for each
-//! other (a lock on the directory). What isn't touched stays as it is, comments and all.
+//! The new file is written beside the old one and renamed over it; owner and mode remain. Several
+//! writers at once wait for each other (a lock on the directory). Lines that are not changed remain
+//! as they are, including comments.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,7 +17,7 @@ use crate::failure::Failure;
 /// Mode of a new file.
 const MODE: u32 = 0o600;
 
-/// The hash of a user in a text.
+/// Returns the hash of a user in a text.
 pub(super) fn hash_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim_end)
 }
@@ -25,7 +26,7 @@ fn is_of(line: &str, name: &str) -> bool {
     line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// The text with this hash of a user: in the place of his first line, or at the end.
+/// Returns the text with this hash of a user: in place of its first line, or at the end.
 pub(super) fn with(text: &str, name: &str, hash: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_there = false;
@@ -42,17 +43,17 @@ pub(super) fn with(text: &str, name: &str, hash: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The text without a user; None: he isn't there.
+/// Returns the text without a user; None: the user is not in it.
 pub(super) fn without(text: &str, name: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().filter(|line| !is_of(line, name)).collect();
     let is_there = lines.len() < text.lines().count();
     is_there.then(|| lines.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 ///
 /// # Errors
-/// It can't be read.
+/// It cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
     weir_io::open_regular(path).and_then(io::read_to_string).map_err(|error| failed("read", path, &error))
 }
@@ -60,9 +61,9 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
 /// Changes a file, or makes it if `may_make`. False: there is nothing to change.
 ///
 /// # Errors
-/// It can't be read or written; then it is as it was.
+/// It cannot be read or written; then it is unchanged.
 pub(super) fn change(path: &Path, may_make: bool, how: impl FnOnce(&str) -> Option<String>) -> Result<bool, Failure> {
-    // A link stays one.
+    // A link remains a link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
@@ -105,7 +106,7 @@ fn replace(path: &Path, folder: &Path, before: Option<&fs::Metadata>, bytes: &[u
         fs::rename(&beside, path)
     })();
     if written.is_err() {
-        // It has no place then, whether it can be removed or not.
+        // The file is useless then, whether or not it can be removed.
         let _ = fs::remove_file(&beside);
     }
     written

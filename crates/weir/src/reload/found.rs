@@ -1,10 +1,12 @@
-//! What it changes that names of servers have other addresses, files other servers, or operators have added some, for people.
+//! Describes changes of servers outside the configuration for people: new addresses of names, other
+//! servers in files, and servers that operators have added.
 
 use std::collections::{HashMap, HashSet};
 
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 
-/// A line for each server that was found and comes, goes or changes. `new` has come of what is written, and is not merged.
+/// Returns a line for each such server that is new, removed or changed. `new` is made from the
+/// written plan, and is not merged.
 pub(super) fn lines(old: &Plan, new: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     let living = old.upstreams.iter().filter(|one| !one.is_retired());
@@ -23,7 +25,7 @@ pub(super) fn lines(old: &Plan, new: &Plan) -> Vec<String> {
                 Some(_) => {}
             }
         }
-        // One that was temporary may have been written down.
+        // A temporary server may be in the configuration now.
         let present: HashSet<_> = plan.present().map(|one| one.name.as_str()).collect();
         let is_gone = |server: &&&ServerPlan| !present.contains(server.name.as_str());
         old.iter().filter(is_gone).for_each(|server| add('-', server));
@@ -35,7 +37,7 @@ fn found(plan: &UpstreamPlan) -> Vec<&ServerPlan> {
     plan.present().filter(|server| server.found).collect()
 }
 
-/// What can be different of a server of the same name.
+/// Returns what may differ for a server of the same name.
 fn told(server: &ServerPlan) -> (u32, bool, [u32; 3], Option<u32>) {
     let connections = [server.connections_min, server.connections, server.connections_max];
     (server.weight, server.backup, connections, server.tcp_connections_max)
@@ -43,7 +45,8 @@ fn told(server: &ServerPlan) -> (u32, bool, [u32; 3], Option<u32>) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who comes and who goes has a line, and nobody else. How: an example.
+    //! Proves: each new and each removed server has a line, and no other server does. How: an
+    //! example.
 
     use std::collections::BTreeSet;
     use std::net::SocketAddr;
@@ -69,7 +72,7 @@ mod tests {
         );
         assert!(lines(&first, &at(&[3, 2])).is_empty());
         assert_eq!(lines(&first, &written.located(&Known::default())).len(), 2);
-        // So has who is different.
+        // A changed server has a line as well.
         let changes: [fn(&mut ServerPlan); 4] = [
             |server| server.weight += 1,
             |server| server.backup = true,

@@ -1,5 +1,5 @@
-//! The listeners of another configuration: what is new of them is bound before anything is changed, so that one that can't be had leaves
-//! all as it was.
+//! The listeners of another configuration: weir binds the new ones before it changes anything, so
+//! that a failure leaves everything as it was.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,10 +14,10 @@ use weir_worker::{ListenerChange, Port, Speech, inbound};
 use crate::failure::Failure;
 use crate::run::{check_free, patiently};
 
-/// What is to become of the listeners, all of it possible.
+/// The next listeners, which are certain to work.
 pub(super) struct Opened {
     pub(super) changes: Vec<ListenerChange>,
-    /// Addresses of all of them, with the real port where 0 was asked.
+    /// Addresses of all of them, with the real port where port 0 was configured.
     pub(super) addresses: Vec<Location>,
     /// Sockets of the new ones, in their order.
     pub(super) ports: Vec<Port>,
@@ -25,34 +25,34 @@ pub(super) struct Opened {
     pub(super) files: Vec<SocketFile>,
 }
 
-/// Whether the ports can be had that are listened on by the second and not by the first.
+/// Checks that the ports can be bound that the second configuration has and the first has not.
 ///
 /// # Errors
-/// One can't: the text names it.
+/// A port cannot be bound: the text names it.
 pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Failure> {
     let taken = Taken::new(old);
     for (plan, before) in new.iter().zip(kept(old, new)) {
-        // What this weir itself listens on, it may listen on beside that.
+        // Beside its own listeners this weir may listen as well.
         if before.is_none() && !taken.is_beside(plan) {
-            // One that went a moment ago has its port for a second still.
+            // A listener that was just removed keeps its port for another second.
             patiently(|| check_free(&plan.address, plan.device())).map_err(|error| Failure::binding(&error))?;
         }
     }
     Ok(())
 }
 
-/// Places that are listened on already, by what a new one would share with them.
+/// Places with listeners, by what a new one would share with them.
 #[derive(Default)]
 struct Taken<'a> {
     places: HashMap<Location, Devices<'a>>,
-    /// Of all addresses of a port and a family, and of those that stand for all.
+    /// Of all addresses of a port and a family, and of the wildcard addresses.
     ports: HashMap<(u16, bool), [Devices<'a>; 2]>,
 }
 
 /// Interfaces; None: any.
 type Devices<'a> = HashSet<Option<&'a str>>;
 
-/// The place of an address, whatever its scope.
+/// Returns the place of an address without its scope.
 fn bare(address: SocketAddr) -> Location {
     Location::Network(SocketAddr::new(address.ip(), address.port()))
 }
@@ -75,7 +75,7 @@ impl<'a> Taken<'a> {
         taken
     }
 
-    /// Whether one of them takes what a listener is for, by an interface of its own.
+    /// Whether one of them already gets connections meant for this listener, on the same interface.
     fn is_beside(&self, plan: &ListenerPlan) -> bool {
         let device = plan.device();
         let is_near = |devices: &Devices<'_>| match device {
@@ -92,7 +92,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// A socket for each worker, and where it is.
+/// Binds a socket for each worker. Returns them with their address.
 fn bind(plan: &ListenerPlan, workers: usize, files: &mut Vec<SocketFile>) -> io::Result<(Vec<OwnedFd>, Location)> {
     match &plan.address {
         Location::Network(address) => {
@@ -110,10 +110,11 @@ fn bind(plan: &ListenerPlan, workers: usize, files: &mut Vec<SocketFile>) -> io:
     }
 }
 
-/// Binds what is new. `addresses` are those of the old ones, `speech` is how clients of the new ones speak.
+/// Binds the new listeners. `addresses` are those of the old ones, `speech` is the protocol of each
+/// new listener's clients.
 ///
 /// # Errors
-/// One can't be bound; nothing is open then that was not.
+/// A listener cannot be bound; then nothing new is open.
 pub(super) fn open(
     old: &[ListenerPlan],
     addresses: &[Location],
@@ -142,8 +143,9 @@ pub(super) fn open(
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a new place is beside one that is taken when one socket would take what the other is for, by an interface that both have. How:
-    //! all pairs of a few places, against the definition.
+    //! Proves: a new place is beside a taken one if a socket of one would get connections for the
+    //! other, by an interface that both have. How: all pairs of a few places, against the
+    //! definition.
 
     use super::*;
     use weir_config::is_same_place;

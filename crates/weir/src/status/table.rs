@@ -1,25 +1,26 @@
-//! Tables for people: columns as wide as their content, the least important ones left out where it is narrow. Pure.
+//! Tables for people: columns as wide as their content, without the least important ones on a
+//! narrow terminal. Pure.
 
-/// Spaces between columns, and where it is narrow.
+/// Spaces between columns, and their minimum on a narrow terminal.
 const GAP: usize = 2;
 const GAP_MIN: usize = 1;
 
-/// How a cell looks on a terminal that may be coloured.
+/// The look of a cell on a terminal that may be coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Tone {
-    /// As everything.
+    /// Like all text.
     #[default]
     Plain,
     /// All is well.
     Good,
-    /// Look here.
+    /// Needs attention.
     Odd,
     /// Something is wrong.
     Bad,
 }
 
 impl Tone {
-    /// The text in this tone.
+    /// Returns the text in this tone.
     pub(crate) fn paint(self, text: &str, colour: bool) -> String {
         let code = match self {
             _ if !colour => return text.to_owned(),
@@ -48,37 +49,39 @@ impl<T: Into<String>> From<T> for Cell {
 /// A column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// What stands above it.
+    /// Its heading.
     pub(crate) name: &'static str,
-    /// Text stands left, numbers right.
+    /// Aligned left, as text; numbers are aligned right.
     pub(crate) left: bool,
-    /// 0: always there; of the others the highest goes first where it is narrow.
+    /// 0: always shown; of the others the highest is left out first on a narrow terminal.
     pub(crate) spare: u8,
 }
 
-/// A column of text that is always there.
+/// Returns a column of text that is always shown.
 pub(crate) const fn text(name: &'static str) -> Column {
     Column { name, left: true, spare: 0 }
 }
 
-/// A column of numbers; `spare` as in [`Column`].
+/// Returns a column of numbers; `spare` as in [`Column`].
 pub(crate) const fn number(name: &'static str, spare: u8) -> Column {
     Column { name, left: false, spare }
 }
 
-/// A row, and what stands below it.
+/// A row, and the text below it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub(crate) cells: Vec<Cell>,
     pub(crate) below: Option<Cell>,
 }
 
-/// The whole table, a line each; no wider than `width` as long as columns can be spared.
+/// Returns the whole table, a line for each row; no wider than `width` as long as columns can be
+/// spared.
 pub(crate) fn table(columns: &[Column], rows: &[Row], indent: usize, width: usize, colour: bool) -> String {
     Layout::new(columns, rows, indent, width, colour).table(rows)
 }
 
-/// The columns that fit, with their widths, and the gap between them: where it is narrow, first the gap shrinks.
+/// Returns the columns that fit, with their widths, and the gap between them. On a narrow terminal
+/// the gap shrinks first.
 fn fitting(columns: &[Column], rows: &[Row], indent: usize, width: usize) -> (Vec<(usize, usize)>, usize) {
     let widest = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.cells.get(at));
@@ -99,7 +102,7 @@ fn fitting(columns: &[Column], rows: &[Row], indent: usize, width: usize) -> (Ve
     }
 }
 
-/// How lines are written: the same for several tables that stand below each other.
+/// The layout of lines, shared by several tables below each other.
 pub(crate) struct Layout<'a> {
     columns: &'a [Column],
     /// Columns with their widths.
@@ -110,13 +113,13 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Fit for all these rows.
+    /// Makes a layout that fits all these rows.
     pub(crate) fn new(columns: &'a [Column], rows: &[Row], indent: usize, width: usize, colour: bool) -> Layout<'a> {
         let (shown, gap) = fitting(columns, rows, indent, width);
         Layout { columns, shown, gap, indent, colour }
     }
 
-    /// A table of some of the rows.
+    /// Returns a table of some of the rows.
     pub(crate) fn table(&self, rows: &[Row]) -> String {
         let mut out = String::new();
         let heads: Vec<Cell> = self.columns.iter().map(|column| column.name.into()).collect();
@@ -168,7 +171,7 @@ mod tests {
         assert_eq!(table(&COLUMNS, &rows(), 2, 21, false).lines().last(), Some("  größer     1     3"));
         let narrow = "  NAME        N\n  a       22222\n    why\n  größer      3\n";
         assert_eq!(table(&COLUMNS, &rows(), 2, 19, false), narrow);
-        // What can't be spared stays.
+        // Columns that cannot be spared remain.
         let tight = "  NAME       N\n  a      22222\n    why\n  größer     3\n";
         assert_eq!(table(&COLUMNS, &rows(), 2, 1, false), tight);
     }

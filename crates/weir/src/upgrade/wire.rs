@@ -1,5 +1,6 @@
-//! What the old program and the new one say to each other: JSON in the messages of a socket (SOCK_SEQPACKET, unix(7)), descriptors beside
-//! them (SCM_RIGHTS). Used by both ends. Bounds: [`MESSAGE_BYTES_MAX`], [`DESCRIPTORS_MAX`] in one message.
+//! The messages between the old program and the new one: JSON on a socket (SOCK_SEQPACKET,
+//! unix(7)), with descriptors beside it (SCM_RIGHTS). Used by both ends. Bounds:
+//! [`MESSAGE_BYTES_MAX`], [`DESCRIPTORS_MAX`] in one message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,50 +21,50 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::Ordered;
 
-/// Of what is said here; who hears another one does not understand it.
+/// Version of the messages; a program rejects other versions.
 pub(super) const VERSION: u32 = 1;
 /// Longest message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Descriptors in a message; the kernel takes 253 (SCM_MAX_FD).
+/// Largest number of descriptors in a message; the kernel accepts 253 (SCM_MAX_FD).
 pub(super) const DESCRIPTORS_MAX: usize = 200;
-/// What the alignment of descriptors in a message may take.
+/// Space for the alignment of descriptors in a message.
 const ALIGNMENT_BYTES: usize = 16;
 
-/// What the old program says, in this order.
+/// Messages of the old program, in this order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(super) enum ToNew {
-    /// First: who speaks, and which job of its the new one is the outcome of.
+    /// First: the sender, and its job that started the new program.
     Begin { version: u32, pid: u32, job: u64 },
-    /// Sockets of a listener that the configuration names so; `file`: device and inode of the file at the path of a unix socket, if it is
-    /// the old program's.
+    /// Sockets of the listener with this name in the configuration; `file`: device and inode of the
+    /// file at the path of a unix socket, if it is the old program's.
     Listener {
         address: String,
         stays_open: bool,
         #[serde(default)]
         file: Option<(u64, u64)>,
     },
-    /// The socket of the metrics listener that the configuration names so.
+    /// The socket of the metrics listener with this name in the configuration.
     Metrics { address: SocketAddr },
     /// The admin socket, and its name.
     Admin { path: PathBuf },
-    /// What is ordered of a server.
+    /// Orders of operators for a server.
     Ordered(Ordered),
-    /// That is all that there is.
+    /// The end of the list.
     All,
     /// Accept clients.
     Go,
-    /// All else is the new one's from now on, the admin socket too.
+    /// The new program owns everything else from now on, including the admin socket.
     Yours,
 }
 
-/// What the new program says.
+/// Messages of the new program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(super) enum ToOld {
-    /// It was started under this number.
+    /// It was started with this process number.
     Started { pid: u32 },
-    /// It accepts on this listener when it may.
+    /// It will accept on this listener when it may.
     Takes { address: String },
     /// It is not ready yet, for this reason.
     Waits { why: String },
@@ -75,43 +76,43 @@ pub(super) enum ToOld {
     Fails { code: u8, text: String },
 }
 
-/// What was heard.
+/// The result of receiving.
 #[derive(Debug)]
 pub(super) enum Heard<T> {
-    /// This, with descriptors.
+    /// A message, with descriptors.
     Message(T, Vec<OwnedFd>),
-    /// Nothing in this time.
+    /// No message within the time.
     Nothing,
-    /// The other side is gone.
+    /// The other side has closed.
     Ended,
 }
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(super) struct Channel(OwnedFd);
 
 impl Channel {
-    /// Both ends; nobody else inherits them.
+    /// Makes both ends; other processes do not inherit them.
     pub(super) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel(ours), theirs))
     }
 
-    /// The end that this process was given. None: it is no such socket.
+    /// Takes the end that this process was given. None: it is not such a socket.
     pub(super) fn given(socket: OwnedFd) -> Option<Channel> {
         let kind = rustix::net::sockopt::socket_type(&socket).ok()?;
         (kind == SocketType::SEQPACKET).then_some(Channel(socket))
     }
 
-    /// How long [`Channel::say`] may wait for the other side to take something.
+    /// Sets how long [`Channel::say`] may wait for the other side to read.
     pub(super) fn set_patience(&self, patience: Duration) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Send, Some(patience.max(Duration::from_millis(1))))?)
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// The other side is gone, or takes nothing in time.
+    /// The other side has closed, or does not read in time.
     pub(super) fn say(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(message).map_err(io::Error::other)?;
         let mut space = space(descriptors.len());
@@ -128,10 +129,10 @@ impl Channel {
         }
     }
 
-    /// What the other side says within this time.
+    /// Receives a message of the other side within this time.
     ///
     /// # Errors
-    /// It can't be understood, or the operating system's.
+    /// An invalid message, or the operating system's.
     pub(super) fn hear<T: DeserializeOwned>(&self, patience: Duration) -> io::Result<Heard<T>> {
         let patience = Timespec::try_from(patience).ok();
         match poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], patience.as_ref()) {
@@ -145,7 +146,8 @@ impl Channel {
             match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut beside, flags) {
                 Ok(message) => break message.bytes,
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
-                // The other side has left without hearing all. The kernel says so once; what it said before is still to be heard.
+                // The other side has closed with unread messages. The kernel reports that once;
+                // then its last messages can still be read.
                 Err(Errno::CONNRESET) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -170,7 +172,8 @@ fn space(descriptors: usize) -> Vec<MaybeUninit<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: messages keep their bounds and their descriptors; silence, an end and nonsense are told apart; the last word is heard.
+    //! Proves: messages keep their bounds and their descriptors; silence, an end and nonsense are
+    //! distinct; the last message arrives.
 
     use std::os::unix::net::UnixDatagram;
 
@@ -216,7 +219,8 @@ mod tests {
         assert!(Channel::given(UnixDatagram::unbound().expect("a socket").into()).is_none());
     }
 
-    /// The first of the two processes of a new program may say its word so late that the old one has left.
+    /// The first of the two processes of a new program may send its message so late that the old
+    /// one has closed.
     #[test]
     fn the_last_word_of_who_did_not_hear_all_is_heard() {
         let (old, new) = Channel::pair().expect("sockets");

@@ -1,7 +1,9 @@
-//! First packets of clients, and what they are answered when their server is not there: pure functions of bytes.
+//! First packets of clients, and replies to them when the server is unavailable: pure functions of
+//! bytes.
 //!
-//! RFC 791 and RFC 8200 (headers), RFC 9293 (TCP), RFC 792 and RFC 4443 (errors of ICMP). What is read was looked at by the programs of the kernel
-//! that have led it here, and is checked all the same.
+//! RFC 791 and RFC 8200 (headers), RFC 9293 (TCP), RFC 792 and RFC 4443 (errors of ICMP). The
+//! kernel programs that led a packet here have parsed it already, but this code checks it all the
+//! same.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,24 +21,24 @@ const ICMPV6: u8 = 58;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-/// Routers that it may pass.
+/// Number of routers that a reply may pass.
 const HOPS: u8 = 64;
-/// An error is no longer than what every network takes (RFC 1812 §4.3.2.3, RFC 4443 §2.4).
+/// Longest ICMP errors, which every network can carry (RFC 1812 §4.3.2.3, RFC 4443 §2.4).
 const ERROR_BYTES_MAX: [usize; 2] = [576, 1280];
 
 /// A first packet: of TCP, with SYN and without ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::intercept) struct First<'a> {
     packet: &'a [u8],
-    /// From whom, and to whom.
+    /// Its source and destination.
     pub(in crate::intercept) pair: Pair,
     sequence: u32,
-    /// What it has of the sequence: SYN, and bytes behind its header.
+    /// Its length in the sequence space: SYN, and bytes behind its header.
     taken: u32,
 }
 
 impl<'a> First<'a> {
-    /// Reads one, with its header of IP. None: it is none, or not whole.
+    /// Parses a packet with its IP header. None: it is not a first packet, or incomplete.
     pub(in crate::intercept) fn read(packet: &'a [u8]) -> Option<First<'a>> {
         let (from, to, packet, tcp) = match packet.first()? >> 4 {
             4 => {
@@ -70,12 +72,12 @@ impl<'a> First<'a> {
         Some(First { packet, pair: Pair::new(client?, server?), sequence, taken })
     }
 
-    /// The whole packet, without what may stand behind it.
+    /// Returns the whole packet, without anything behind it.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.packet
     }
 
-    /// A reset, as its server would have sent it (RFC 9293 §3.10.7.1).
+    /// Returns a reset, as its server would have sent it (RFC 9293 §3.10.7.1).
     pub(super) fn reset(&self) -> Vec<u8> {
         let (client, server) = (self.pair.client(), self.pair.server());
         let mut segment = Vec::with_capacity(TCP_BYTES);
@@ -87,7 +89,8 @@ impl<'a> First<'a> {
         seal(server.ip(), client.ip(), TCP, segment, 16)
     }
 
-    /// The same error that somebody has reported of a packet to its server, about this one. None: it says nothing that a client should hear.
+    /// Returns an error about this packet, equal to one that was reported for weir's own packet to
+    /// the server. None: the error is not for clients.
     pub(super) fn unreachable(&self, report: Report) -> Option<Vec<u8>> {
         let client = self.pair.client().ip();
         let (protocol, limit) = match (client, report.from) {
@@ -95,7 +98,7 @@ impl<'a> First<'a> {
             (IpAddr::V6(_), IpAddr::V6(_)) => (ICMPV6, ERROR_BYTES_MAX[1] - IPV6_BYTES - ICMP_BYTES),
             _ => return None,
         };
-        // Destination unreachable, but for "fragmentation needed"; time exceeded.
+        // Destination unreachable, except for "fragmentation needed"; time exceeded.
         let is_told = match (protocol, report.kind, report.code) {
             (ICMP, 3, code) => code != 4,
             (ICMP, 11, _) | (ICMPV6, 1 | 3, _) => true,
@@ -111,11 +114,11 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A packet of this protocol, whose checksum stands there.
+/// Returns a packet of this protocol, with its checksum at `checksum_at`.
 fn seal(from: IpAddr, to: IpAddr, protocol: u8, mut content: Vec<u8>, checksum_at: usize) -> Vec<u8> {
     let length = content.len() as u32;
     let pseudo = match (from, to) {
-        // ICMP has none in IPv4.
+        // ICMP in IPv4 has no pseudo header.
         (IpAddr::V4(from), IpAddr::V4(to)) if protocol == TCP => [from.octets(), to.octets()].concat(),
         (IpAddr::V6(from), IpAddr::V6(to)) => [from.octets(), to.octets()].concat(),
         _ => Vec::new(),
@@ -126,7 +129,7 @@ fn seal(from: IpAddr, to: IpAddr, protocol: u8, mut content: Vec<u8>, checksum_a
     let mut packet = match (from, to) {
         (IpAddr::V6(from), IpAddr::V6(to)) => header6(from, to, protocol, length),
         (IpAddr::V4(from), IpAddr::V4(to)) => header4(from, to, protocol, length),
-        // Whoever calls has both of one family.
+        // Callers pass two addresses of the same family.
         _ => Vec::new(),
     };
     packet.append(&mut content);
@@ -155,7 +158,7 @@ fn header6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, length: u32) -> Vec<u8> {
     header
 }
 
-/// The sum of all words (RFC 1071), the last of which may be a half one.
+/// Sums all words (RFC 1071); the last one may be a single byte.
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
     words.sum()
