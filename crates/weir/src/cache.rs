@@ -122,10 +122,10 @@ pub(crate) enum By {
     Misses,
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Nobody answers, nothing is stored there, or what is meant is nonsense.
+/// weir does not reply, stores nothing there, or the argument makes no sense.
 pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     let (json, shown, answer) = match &arguments.order {
@@ -253,7 +253,8 @@ fn explain(explained: &Explained) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what people see of what is stored, and what is asked of the admin socket for a purge. How: made-up documents.
+    //! Proves: what people see of the store, and the requests to the admin socket for a purge. How:
+    //! made-up documents.
 
     use super::*;
     use crate::admin::cache::CacheFigures;

@@ -1,7 +1,8 @@
-//! Reading -> metrics: which families there are and what is in them. Called by `routes`; pure.
+//! Reading -> metrics: the families and their samples. Called by `routes`; pure.
 //!
-//! Every counter of `weir_proxy` shows up by itself. Labels are names of the configuration and words of the program, so
-//! their number is bounded by the configuration; nothing that a client sends becomes a label.
+//! Every counter of `weir_proxy` appears automatically. Labels are names of the configuration and
+//! words of the program, so the configuration bounds their number; nothing that a client sends
+//! becomes a label.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -21,7 +22,7 @@ use super::status::{Facts, gauge, state, up};
 use super::{arms, cache};
 use crate::reload::Told;
 
-/// Counts that say more of each worker than of their sum.
+/// Counts that are more informative for each worker than as a sum.
 const OF_WORKERS: [&str; 8] = [
     "turns",
     "mail_sent",
@@ -32,13 +33,13 @@ const OF_WORKERS: [&str; 8] = [
     "connections_not_given",
     "rebirths",
 ];
-/// Bounds of histograms: 2^6 to 2^25 microseconds (64 us to 34 s). At powers of two the buckets of `Histogram` end, so these
-/// counts are exact.
+/// Bounds of histograms: 2^6 to 2^25 microseconds (64 us to 34 s). The buckets of `Histogram` end
+/// at powers of two, so these counts are exact.
 const BOUNDS: std::ops::RangeInclusive<u32> = 6..=25;
-/// In the order of how bad they are.
+/// In the order of severity.
 const STATES: [&str; 6] = ["up", "down", "suspended", "draining", "disabled", "unknown"];
 
-/// The whole text.
+/// Returns the whole text.
 pub(crate) fn metrics(
     reading: &Reading,
     plan: &Plan,
@@ -147,7 +148,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The name of a family from the name of a counter: its unit stands at the end.
+/// Returns the name of a family for the name of a counter, with the unit at the end.
 fn family_name(name: &str) -> String {
     match (name.strip_suffix("bytes_in"), name.strip_suffix("bytes_out")) {
         (Some(what), _) => format!("{what}received_bytes"),
@@ -161,7 +162,7 @@ fn family(text: &mut Exposition, prefix: &str, sample: &Sample) {
     text.family(&format!("{prefix}{}", family_name(sample.name)), kind, sample.help);
 }
 
-/// What goes up and down may be below zero for a moment; what grows never is.
+/// Returns the value of a sample. A gauge may be below zero for a moment; a counter never is.
 fn value(sample: &Sample) -> u64 {
     if sample.kind == Kind::Gauge { gauge(sample.value) } else { sample.value }
 }
@@ -208,7 +209,7 @@ fn workers(text: &mut Exposition, reading: &Reading) {
     }
 }
 
-/// What workers told of themselves.
+/// Adds the reports of the workers.
 fn workers_now(text: &mut Exposition, reading: &Reading) {
     let numbered = reading.workers.iter().enumerate();
     let told: Vec<_> = numbered.filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string()))).collect();
@@ -239,7 +240,7 @@ fn accept_queues<'a>(
     }
 }
 
-/// What has become of those that limits are for.
+/// Adds what limits did.
 fn shield(text: &mut Exposition, plan: &Plan) {
     let Some(shield) = &plan.shield else { return };
     let help = "Connections and requests that a limit of `shield` was for: passed, refused, observed (it would have refused), untracked (no room in the table); of these, shared (counted by values that the table has no room for, together with others).";
@@ -251,7 +252,7 @@ fn shield(text: &mut Exposition, plan: &Plan) {
     }
 }
 
-/// How many clients are banned.
+/// Adds numbers about bans.
 fn bans(text: &mut Exposition, facts: &Facts) {
     let figures = facts.bans.figures();
     text.family("bans", Type::Gauge, "Clients that are banned.");
@@ -287,7 +288,7 @@ fn labels<'a>(server: &ServerReading, plan: &'a Plan) -> [Label<'a>; 2] {
     [("upstream", &upstream.name), ("server", &server.name)]
 }
 
-/// What was counted of servers, family after family.
+/// Adds the counts of servers, family after family.
 fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]]) {
     let mut families: BTreeMap<&str, Vec<(usize, Sample)>> = BTreeMap::new();
     for (at, server) in reading.servers.iter().enumerate() {
@@ -311,7 +312,7 @@ fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>
     }
 }
 
-/// What servers are at the moment; silent about those of which no worker told.
+/// Adds the present state of servers; leaves out those without a report of any worker.
 fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]], plan: &Plan) {
     let servers = || reading.servers.iter().zip(names);
     text.family("server_state", Type::Gauge, "1 for the state that the server is in.");
@@ -358,7 +359,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     servers_fresh(text, reading, names);
 }
 
-/// What is known of kept connections and of those that are made for one request, where they are compared.
+/// Adds the comparison of kept connections with those made for one request, where weir makes it.
 fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]]) {
     let servers = || {
         let all = reading.servers.iter().zip(names);

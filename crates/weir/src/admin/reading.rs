@@ -1,9 +1,10 @@
-//! Everything that can be known of the running workers at one moment, added up over them.
+//! The state of the running workers at one moment, added up over them.
 //!
-//! Made by the control thread for status and metrics. Counters and histograms are read without the workers' help; what
-//! their servers and connections are at the moment each worker tells between two turns, so a worker that is stuck costs
-//! the asker [`PATIENCE`] and is reported as silent. Bounds: one visit to each counter and connection; what anybody may ask
-//! for is answered from the last reading for [`FRESH`], so that many who ask cost the workers no more than ten a second.
+//! Made by the control thread for status and metrics. It reads counters and histograms without the
+//! workers' help. Each worker reports its servers and connections between two turns, so a stuck
+//! worker costs the reader [`PATIENCE`] and counts as silent. Bounds: one visit to each counter and
+//! connection. Public requests are answered from the last reading for [`FRESH`], so that even many
+//! of them cost the workers at most ten readings a second.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,60 +25,60 @@ use super::window::{Counts, Past};
 use super::workers::{Present, Took, WorkerPast};
 use crate::reload::Desk;
 
-/// How long a worker may take to tell.
+/// How long a worker may take to report.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a reading is used again.
+/// How long a reading is reused.
 const FRESH: Duration = Duration::from_millis(100);
-/// How often the past is written down.
+/// How often the past is recorded.
 pub(crate) const TICK: Duration = Duration::from_secs(10);
-/// How often seconds are marked, for the rates of the present.
+/// How often seconds are marked, for the present rates.
 pub(crate) const MARK: Duration = Duration::from_secs(1);
 
-/// Everything at one moment.
+/// The state at one moment.
 #[derive(Debug)]
 pub(crate) struct Reading {
     at: Instant,
-    /// Nothing new is accepted.
+    /// weir accepts nothing new.
     pub(crate) draining: bool,
-    /// That will be so soon.
+    /// weir will soon stop accepting.
     pub(crate) leaving_soon: bool,
-    /// What all workers counted.
+    /// Counters of all workers.
     pub(crate) totals: Totals,
-    /// From the receipt of a request to the end of its answer, since the start.
+    /// From the receipt of a request to the end of its response, since the start.
     pub(crate) latency: Snapshot,
-    /// The same of answers from the store.
+    /// The same for responses from the store.
     pub(crate) hits: Snapshot,
     /// By worker.
     pub(crate) workers: Vec<WorkerReading>,
-    /// Those that the configuration has, by slot.
+    /// Servers of the configuration, by slot.
     pub(crate) servers: Vec<ServerReading>,
-    /// Those that it has no more, by slot.
+    /// Servers that have left the configuration, by slot.
     gone: Vec<ServerReading>,
-    /// All of weir, lately.
+    /// Recent activity of all of weir.
     pub(crate) lately: Lately,
 }
 
 /// One worker.
 #[derive(Debug)]
 pub(crate) struct WorkerReading {
-    /// What it counted.
+    /// Its counters.
     pub(crate) view: View,
-    /// What it told; None: it did not come to it in time.
+    /// Its report; None: not in time.
     pub(crate) report: Option<Arc<WorkerReport>>,
-    /// What the load board says of it.
+    /// Its state on the load board.
     pub(crate) present: Present,
-    /// How long things took in the sliding window.
+    /// Durations in the sliding window.
     pub(crate) lately: Took,
 }
 
-/// What happened in the sliding window.
+/// Activity in the sliding window.
 #[derive(Debug, Default)]
 pub(crate) struct Lately {
-    /// How much of the window is over.
+    /// The elapsed part of the window.
     pub(crate) covered: Duration,
-    /// Answers a second in the last two to three seconds.
+    /// Responses a second in the last two to three seconds.
     pub(crate) answers_per_second: f64,
-    /// Answers and repetitions.
+    /// Responses and retries.
     pub(crate) counts: Counts,
     /// Response times.
     pub(crate) latency: Snapshot,
@@ -92,26 +93,26 @@ pub(crate) struct ServerReading {
     pub(crate) upstream: usize,
     /// Index in its upstream.
     pub(crate) index: usize,
-    /// What was counted of it.
+    /// Its counters.
     pub(crate) totals: Totals,
-    /// Its answers by status.
+    /// Its responses by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// Its response times since the start.
     pub(crate) latency: Snapshot,
-    /// Lately.
+    /// Recent activity.
     pub(crate) lately: Lately,
-    /// What it is; None: no worker told.
+    /// Its present state; None: no worker has reported.
     pub(crate) now: Option<Now>,
-    /// Which requests are known to be alike, by shape.
+    /// Classes of requests that are known to be alike, by shape.
     pub(crate) classes: Vec<ClassReport>,
     /// Its connections with the number of their worker, by number.
     pub(crate) connections: Vec<(usize, ConnectionReport)>,
 }
 
-/// What a server is at the moment.
+/// The present state of a server.
 #[derive(Debug)]
 pub(crate) struct Now {
-    /// The worst that a worker thinks of it.
+    /// The worst standing on any worker.
     pub(crate) standing: State,
     /// How long it has been suspended, microseconds.
     pub(crate) suspended_us: u64,
@@ -121,7 +122,7 @@ pub(crate) struct Now {
     pub(crate) reachable: bool,
     /// Requests that wait for a connection.
     pub(crate) waiting: u32,
-    /// Requests on connections, unanswered.
+    /// Requests on connections, without a response yet.
     pub(crate) unanswered: u32,
     /// Requests that may wait or be unanswered.
     pub(crate) capacity: u32,
@@ -129,42 +130,43 @@ pub(crate) struct Now {
     pub(crate) aside: u32,
     /// Connections joined with a client.
     pub(crate) tunnels: u32,
-    /// Failed connects in a row, on the worker that has most.
+    /// Failed connects in a row, on the worker with the most.
     pub(crate) failures: u32,
-    /// The least that a worker trusts it.
+    /// The lowest trust of any worker.
     pub(crate) trust: TrustState,
     /// How long a penalty lasts, microseconds.
     pub(crate) penalty_us: u64,
-    /// What it is for.
+    /// The reason for it.
     pub(crate) penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have, on the worker that allows most.
     pub(crate) depth: u32,
     /// With `pool "fresh"`.
     pub(crate) fresh: Option<FreshNow>,
-    /// Requests at once, where it was learned that more are worse.
+    /// Requests at once, if weir has learned that more are worse.
     pub(crate) limit: Option<LearnedLimit>,
 }
 
-/// Kept connections beside those that are made for one request.
+/// Kept connections compared with connections made for one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreshNow {
-    /// Workers that told, and those of them whose requests go on connections that are made for them.
+    /// Workers with a report, and those of them that make a connection for each request.
     pub(crate) workers: u32,
     /// See above.
     pub(crate) in_force: u32,
     /// Such connections.
     pub(crate) connections: u32,
-    /// From a request to the beginning of its answer, 99th percentile of the worker where that is highest.
+    /// From a request to the beginning of its response, 99th percentile of the worker where that is
+    /// highest.
     pub(crate) kept_p99_us: Option<u64>,
     /// See above.
     pub(crate) fresh_p99_us: Option<u64>,
 }
 
-/// Reads again and again, and remembers the past.
+/// Makes readings, and remembers the past.
 #[derive(Debug)]
 pub(crate) struct Reader {
     plan: Arc<Plan>,
-    /// Of what is in force: see [`Desk::news`].
+    /// Of the plan in force: see [`Desk::news`].
     number: u64,
     handle: Handle,
     last: Option<Arc<Reading>>,
@@ -175,7 +177,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Of workers that have just been started.
+    /// For workers that have just started.
     pub(crate) fn new(plan: Arc<Plan>, handle: Handle) -> Reader {
         let now = Instant::now();
         let servers = (0..plan.servers()).map(|_| Past::new(now)).collect();
@@ -184,7 +186,7 @@ impl Reader {
         Reader { plan, number: 0, handle, last: None, all, servers, workers, history }
     }
 
-    /// Something else is in force than what is known by this reader.
+    /// Follows the plan in force, if this reader does not know it yet.
     pub(crate) fn follow(&mut self, desk: &Desk) {
         let Some(current) = desk.news(self.number) else { return };
         self.number = current.number;
@@ -195,7 +197,7 @@ impl Reader {
             self.servers[at] = Past::new(now);
         }
         for at in self.servers.len()..self.plan.servers() {
-            // One that took a name over has counts already, which are not of the present.
+            // A server that took over another's name has old counts, which are not recent activity.
             let (totals, latency) = of_server(self.handle.views(), at);
             let mut past = Past::new(now);
             past.begin(Counts::of(&totals), latency);
@@ -204,27 +206,27 @@ impl Reader {
         self.last = None;
     }
 
-    /// The last seconds.
+    /// Returns the last seconds.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         self.history.samples()
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The workers.
+    /// Returns the workers.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Everything as of now.
+    /// Returns the present state.
     pub(crate) fn read(&mut self) -> Arc<Reading> {
         self.read_in(PATIENCE)
     }
 
-    /// Everything as of now or a moment ago.
+    /// Returns the state at present or a moment ago.
     pub(crate) fn recent(&mut self) -> Arc<Reading> {
         match self.last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
             Some(last) => Arc::clone(last),
@@ -232,14 +234,14 @@ impl Reader {
         }
     }
 
-    /// Everything as of now; workers that don't tell within `patience` are silent.
+    /// Returns the present state; workers that do not report within `patience` count as silent.
     pub(crate) fn read_in(&mut self, patience: Duration) -> Arc<Reading> {
         let reading = Arc::new(self.look(patience));
         self.last = Some(Arc::clone(&reading));
         reading
     }
 
-    /// Writes the past down. Call it every [`TICK`].
+    /// Records the past. Call it every [`TICK`].
     pub(crate) fn tick(&mut self) {
         let now = Instant::now();
         let views = self.handle.views();
@@ -356,7 +358,7 @@ fn merge_class(classes: &mut Vec<ClassReport>, class: &ClassReport) {
     }
 }
 
-/// What all workers counted of clients.
+/// Returns the counts and times of clients, over all workers.
 fn of_clients(views: &[View]) -> (Totals, Snapshot) {
     let mut latency = Snapshot::default();
     views.iter().for_each(|view| latency.merge(&view.latency.snapshot()));
@@ -365,14 +367,14 @@ fn of_clients(views: &[View]) -> (Totals, Snapshot) {
     (totals, latency)
 }
 
-/// How long answers from the store took, of all workers.
+/// Returns the times of responses from the store, over all workers.
 pub(crate) fn of_hits(views: &[View]) -> Snapshot {
     let mut hits = Snapshot::default();
     views.iter().for_each(|view| hits.merge(&view.hits.snapshot()));
     hits
 }
 
-/// What all workers counted of one server.
+/// Returns the counts and times of one server, over all workers.
 fn of_server(views: &[View], at: usize) -> (Totals, Snapshot) {
     let mut latency = Snapshot::default();
     let stats = views.iter().filter_map(|view| view.servers.get(at));
@@ -413,7 +415,7 @@ impl Now {
         if badness(&other.standing) > badness(&self.standing) {
             self.standing = other.standing;
         }
-        // With its reason: that of a penalty elsewhere explains no surplus.
+        // Together with its reason: that of another worker's penalty does not explain a surplus.
         match trust_rank(&other.trust).cmp(&trust_rank(&self.trust)) {
             Ordering::Less => (self.trust, self.penalty_for) = (other.trust, other.penalty_for),
             Ordering::Equal => self.penalty_for = self.penalty_for.or(other.penalty_for),
@@ -482,13 +484,13 @@ fn trust_rank(trust: &TrustState) -> u8 {
 }
 
 impl ServerReading {
-    /// What the configuration says of it.
+    /// Returns its part of the configuration.
     pub(crate) fn plan<'a>(&self, plan: &'a Plan) -> (&'a UpstreamPlan, &'a ServerPlan) {
         let upstream = &plan.upstreams[self.upstream];
         (upstream, &upstream.servers[self.index])
     }
 
-    /// Requests there, and tunnels.
+    /// Returns the requests there, and tunnels.
     fn left(&self) -> u64 {
         self.now.as_ref().map_or(0, |now| u64::from(now.unanswered + now.waiting + now.tunnels))
     }
@@ -500,12 +502,12 @@ impl ServerReading {
 }
 
 impl Reading {
-    /// Requests at servers that the configuration has no more, and tunnels to them.
+    /// Returns the requests at servers that have left the configuration, and tunnels to them.
     pub(crate) fn leaving(&self) -> u64 {
         self.gone.iter().map(ServerReading::left).sum()
     }
 
-    /// The same of one server, in whatever `pool`. None: a worker did not tell.
+    /// Returns the same for one server, in whatever `pool`. None: a worker has not reported.
     pub(crate) fn leaving_of(&self, upstream: &str, server: &str, plan: &Plan) -> Option<u64> {
         let is_it = |reading: &&ServerReading| {
             let (of, one) = reading.plan(plan);
@@ -515,14 +517,14 @@ impl Reading {
         is_known.then(|| self.gone.iter().filter(is_it).map(ServerReading::left).sum())
     }
 
-    /// By upstream of the plan: its servers that the configuration has.
+    /// Returns the servers of the configuration, by upstream of the plan.
     pub(crate) fn by_upstream(&self, plan: &Plan) -> Vec<Vec<&ServerReading>> {
         let mut all = vec![Vec::new(); plan.upstreams.len()];
         self.servers.iter().for_each(|server| all[server.upstream].push(server));
         all
     }
 
-    /// Why weir should get no traffic: a word, and what it is about. None: it should.
+    /// Returns why weir should get no traffic: a word, and its object. None: it should.
     pub(crate) fn unready(&self, plan: &Plan) -> Option<(&'static str, String)> {
         if self.draining {
             return Some(("draining", String::new()));
@@ -541,7 +543,8 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: of what workers know of a class the most telling is shown, whoever is asked first. How: all pairs.
+    //! Proves: the most advanced knowledge of any worker about a class is shown, whatever the
+    //! order. How: all pairs.
 
     use super::*;
 

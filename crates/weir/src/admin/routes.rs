@@ -1,7 +1,7 @@
-//! Which request gets what. Called by `serve` with each request, on the control thread.
+//! Chooses the response to each request. Called by `serve`, on the control thread.
 //!
-//! The admin socket may do everything; the metrics listener only what harms nobody. Refusals are JSON with a word for
-//! programs and a sentence for people.
+//! The admin socket may do everything; the metrics listener only what is harmless. Errors are JSON
+//! with a word for programs and a sentence for people.
 
 mod cache;
 
@@ -35,44 +35,45 @@ use crate::bans::{NeverBanned, Shown};
 use crate::names::meant;
 use crate::reload::{self, Added, Desk, Job};
 
-/// A body that is there in whole.
+/// A body in memory.
 pub(crate) type Body = Full<Bytes>;
-/// An answer.
+/// A response.
 pub(crate) type Answer = Response<Body>;
 
-/// Where a request came from.
+/// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Door {
     /// The admin socket: its owner.
     Admin,
-    /// The metrics listener: anybody.
+    /// The metrics listener: any client.
     Metrics,
 }
 
-/// What programs ask the metrics listener for.
+/// Paths of the metrics listener that are for programs.
 const FOR_PROGRAMS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
-/// How long all who look at the live page get the same: so workers are asked twice a second, however many look.
+/// How long all viewers of the live page get the same data: so the workers report twice a second,
+/// however many viewers there are.
 const LIVE_FRESH: Duration = Duration::from_millis(500);
 
-/// How many clients are shown of those that are close to limits, and how many at most.
+/// How many clients close to limits are shown by default, and at most.
 const SHIELD_MOST: usize = 10;
 const SHIELD_MOST_MAX: usize = 1000;
 /// The longest ban, seconds: ten years.
 const BAN_S_MAX: u64 = 3650 * 86_400;
 
-/// What answers.
+/// Makes the responses.
 #[derive(Debug)]
 pub(crate) struct Routes {
     reader: RefCell<Reader>,
     facts: Facts,
     desk: Desk,
     started: Instant,
-    /// What the live page was told last, and when.
+    /// The last data for the live page, and its time.
     live: RefCell<Option<(Instant, Bytes)>>,
 }
 
-/// Why a request is refused.
+/// Why a request is rejected.
 struct Refusal {
     status: StatusCode,
     word: &'static str,
@@ -86,29 +87,29 @@ fn refusal(status: StatusCode, word: &'static str, message: impl Into<String>) -
 }
 
 impl Routes {
-    /// For workers that have just been started.
+    /// For workers that have just started.
     pub(crate) fn new(reader: Reader, facts: Facts, desk: Desk, started: Instant) -> Rc<Routes> {
         Rc::new(Routes { reader: RefCell::new(reader), facts, desk, started, live: RefCell::default() })
     }
 
-    /// Time passes.
+    /// Records the past.
     pub(crate) fn tick(&self) {
         self.reader().tick();
     }
 
-    /// A second begins.
+    /// Marks a second.
     pub(crate) fn mark(&self) {
         self.reader().mark();
     }
 
-    /// The reader, which knows what is in force.
+    /// Returns the reader, which follows the plan in force.
     fn reader(&self) -> RefMut<'_, Reader> {
         let mut reader = self.reader.borrow_mut();
         reader.follow(&self.desk);
         reader
     }
 
-    /// Answers a request.
+    /// Responds to a request.
     pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let admitted = self.admit(door, request.uri(), request.headers());
@@ -117,7 +118,8 @@ impl Routes {
             .unwrap_or_else(Refusal::answer)
     }
 
-    /// Refuses what a page of a stranger has a browser ask for. The admin socket is out of reach for browsers.
+    /// Rejects requests that a foreign page makes a browser send. Browsers cannot reach the admin
+    /// socket.
     fn admit(&self, door: Door, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         if door == Door::Admin {
             return Ok(());
@@ -183,7 +185,8 @@ impl Routes {
         }
     }
 
-    /// The owner gets what is now; for all others the workers are not disturbed each time.
+    /// Returns a reading: the owner gets the present state, others do not disturb the workers each
+    /// time.
     fn reading(&self, door: Door) -> Arc<Reading> {
         let mut reader = self.reader();
         if door == Door::Admin { reader.read() } else { reader.recent() }
@@ -239,7 +242,7 @@ impl Routes {
         Ok(json(StatusCode::OK, &server_status(found.ok_or_else(gone)?, self.reader.borrow().plan())))
     }
 
-    /// Puts a job on the desk, and answers with its number.
+    /// Puts a job on the desk, and responds with its number.
     fn job(&self, job: Job) -> Outcome {
         let number = self
             .desk
@@ -273,7 +276,8 @@ impl Routes {
         self.job(Job::Weigh { upstream: upstream.to_owned(), server: server.to_owned(), weight })
     }
 
-    /// All bans that are in force, or those of whom an address is, also past ones that count.
+    /// Returns all bans in force, or those that apply to an address, including past ones that
+    /// count.
     fn bans(&self, of: Option<IpAddr>) -> Answer {
         let bans = self.facts.bans.list(of, of.is_some());
         json(StatusCode::OK, &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never: None })
@@ -323,7 +327,7 @@ impl Routes {
         Ok(json(StatusCode::OK, &BanList { version: VERSION, bans, never: None }))
     }
 
-    /// What limits do, and who is close to one.
+    /// Returns what limits do, and which clients are close to one.
     fn shield(&self, query: &str) -> Outcome {
         let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, "bad-query", message);
         let (mut limit, mut most) = (None, SHIELD_MOST);
@@ -357,7 +361,7 @@ impl Routes {
         self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
     }
 
-    /// What a server still has that was removed.
+    /// Returns the rest at a removed server.
     fn left(&self, upstream: &str, server: &str) -> Outcome {
         let reading = self.reading(Door::Admin);
         let reader = self.reader.borrow();
@@ -376,7 +380,7 @@ impl Routes {
         Ok(json(StatusCode::OK, &Left { version: VERSION, left: reading.leaving_of(upstream, server, plan) }))
     }
 
-    /// Tells the workers, and answers with how the server stands then.
+    /// Gives the workers an order, and responds with the state of the server after it.
     fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
         let command = command(self.find(upstream, server)? as u32);
         if matches!(command, Command::Clear { .. }) {
@@ -394,7 +398,7 @@ impl Routes {
         })
     }
 
-    /// The index of a server over all upstreams.
+    /// Returns the index of a server over all upstreams.
     fn find(&self, upstream: &str, server: &str) -> Result<usize, Refusal> {
         let found = reload::slot(self.reader().plan(), upstream, server);
         found.map_err(|(word, message)| refusal(StatusCode::NOT_FOUND, word, message))
@@ -428,7 +432,7 @@ fn no_address(whom: &str) -> Refusal {
     refusal(StatusCode::BAD_REQUEST, "bad-address", message)
 }
 
-/// What a query says. None: it can't be read.
+/// Parses a query. None: it is malformed.
 fn options(query: &str) -> Option<Vec<(String, String)>> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let option = |pair: &str| {
@@ -438,7 +442,7 @@ fn options(query: &str) -> Option<Vec<(String, String)>> {
     pairs.map(option).collect()
 }
 
-/// A part of a path or query without escapes.
+/// Decodes a part of a path or query.
 fn plain(part: &str) -> Option<String> {
     Some(percent_decode_str(part).decode_utf8().ok()?.into_owned())
 }
@@ -487,9 +491,9 @@ fn json(status: StatusCode, document: &impl Serialize) -> Answer {
     answer(status, JSON, line(document))
 }
 
-/// As JSON in one line.
+/// Returns JSON in one line.
 fn line(document: &impl Serialize) -> String {
-    // Maps have text keys only, so this can't fail.
+    // Maps have only text keys, so this cannot fail.
     serde_json::to_string(document).unwrap_or_default() + "\n"
 }
 

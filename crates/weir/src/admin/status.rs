@@ -32,41 +32,41 @@ use super::reading::{FreshNow, Lately, Now, Reading, ServerReading, WorkerReadin
 use super::window::{Counts, WINDOW};
 use super::{arms, cache, usage};
 
-/// What doesn't change while weir runs.
+/// Facts that are constant while weir runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     /// Its process.
     pub(crate) pid: u32,
     /// The driver.
     pub(crate) driver: String,
-    /// Why that one.
+    /// Why this driver.
     pub(crate) driver_reason: String,
     /// Address for metrics.
     pub(crate) metrics: Option<String>,
-    /// Where the certificates in force are to be seen.
+    /// Publishes the certificates in force.
     pub(crate) certificates: Arc<Board>,
-    /// Where names of servers are.
+    /// Publishes the names of servers.
     pub(crate) names: Arc<discovery::Board>,
-    /// Who is banned.
+    /// The bans.
     pub(crate) bans: bans::Bans,
-    /// Which servers are not pipelined until somebody clears them.
+    /// Servers that are not pipelined until an operator clears them.
     pub(crate) verdicts: Verdicts,
-    /// Which worker gets a new connection.
+    /// How new connections are spread over the workers.
     pub(crate) spreading: Spreading,
-    /// What keeps the store over a restart.
+    /// Keeps the store over a restart.
     pub(crate) snapshots: Snapshots,
-    /// What an interception does; None: this is none.
+    /// What an interception does; None: not an interception.
     pub(crate) interception: Option<Watch>,
 }
 
 impl Facts {
-    /// Of workers that run, before anything is listened on.
+    /// For workers that run, before any listener is bound.
     pub(crate) fn of(probe: &weir_io::Probe) -> Facts {
         Facts { driver: probe.driver.word().to_owned(), driver_reason: probe.reason.clone(), ..Facts::default() }
     }
 }
 
-/// Everything.
+/// Returns the whole status.
 pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told, uptime: Duration) -> Status {
     let unready = reading.unready(plan);
     let of_upstreams = reading.by_upstream(plan);
@@ -131,7 +131,7 @@ fn overall(reading: &Reading) -> &'static str {
     }
 }
 
-/// What limits do, and who stands how with them.
+/// Returns what limits do, and the use of them by clients.
 pub(crate) fn shield(plan: &Plan, shield: &ShieldPlan, facts: &Facts, limit: Option<&str>, most: usize) -> Shield {
     let now_us = wall_us().saturating_add_signed(weir_worker::wall_offset_us().saturating_neg());
     let Survey { accounts, used, top } = survey(shield, limit, most, now_us);
@@ -154,7 +154,7 @@ pub(crate) fn shield(plan: &Plan, shield: &ShieldPlan, facts: &Facts, limit: Opt
     }
 }
 
-/// How many clients are banned.
+/// Returns numbers about bans.
 fn bans(facts: &Facts) -> Bans {
     let Figures { in_force, total, displaced, file, problem, kernel } = facts.bans.figures();
     Bans {
@@ -171,7 +171,7 @@ fn bans(facts: &Facts) -> Bans {
     }
 }
 
-/// How the configuration came to be in force.
+/// Returns the history of the configuration.
 fn reload(told: &Told, leaving: u64) -> Reload {
     let last = told.last.as_ref();
     Reload {
@@ -183,7 +183,7 @@ fn reload(told: &Told, leaving: u64) -> Reload {
     }
 }
 
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 pub(crate) fn seconds_of(at: SystemTime) -> f64 {
     seconds(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -213,7 +213,7 @@ fn server_file(shown: discovery::ListShown) -> ServerFile {
     ServerFile { file: shown.file, servers: shown.servers, problem: shown.problem }
 }
 
-/// Everything about one server.
+/// Returns everything about one server.
 pub(crate) fn server_status(reading: &ServerReading, plan: &Plan) -> ServerStatus {
     let (upstream, server) = reading.plan(plan);
     ServerStatus {
@@ -248,7 +248,7 @@ fn reports(reading: &Reading) -> impl Iterator<Item = &WorkerReport> {
     reading.workers.iter().filter_map(|worker| worker.report.as_deref())
 }
 
-/// What any worker knows; workers tell each other only of the worse ones.
+/// Returns the knowledge of all workers; they share only the worse suspects with each other.
 fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
     let mut all: BTreeMap<_, Suspect> = BTreeMap::new();
     for known in reports(reading).flat_map(|report| &report.machines.suspects) {
@@ -285,7 +285,8 @@ fn limits(plan: &Plan) -> Vec<Limit> {
     shown.collect()
 }
 
-/// Workers are read one after another: a sum of what goes up and down may be below zero for a moment.
+/// Returns 0 for a sum below zero. Workers are read one after another, so a sum of gauges may be
+/// negative for a moment.
 pub(crate) fn gauge(value: u64) -> u64 {
     if value > u64::MAX / 2 { 0 } else { value }
 }
@@ -362,23 +363,23 @@ fn limit(LearnedLimit { limit: requests, before, gain_percent }: LearnedLimit) -
     ConcurrencyLimit { requests, before, gain_percent }
 }
 
-/// Connections that are established.
+/// Returns the number of established connections.
 pub(crate) fn up(reading: &ServerReading) -> u32 {
     match (&reading.now, reading.connections.is_empty()) {
-        // Those of single clients have no rows.
+        // Connections of single clients have no rows.
         (Some(now), true) => now.ready,
         _ => reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count() as u32,
     }
 }
 
-/// In a word, and why.
+/// Returns the state in a word, and why.
 pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
     let Some(now) = &reading.now else { return ("unknown", Some("no worker answers".to_owned())) };
     match now.standing {
         State::Suspended(suspension) => ("suspended", Some(suspension.cause.word().to_owned())),
         State::Draining => ("draining", Some("ordered".to_owned())),
         State::Disabled => ("disabled", Some("ordered".to_owned())),
-        // For the moment between two looks at what is in force.
+        // For the moment between two checks for a new plan.
         State::Leaving => ("disabled", Some("no more in the configuration".to_owned())),
         State::Active if !now.reachable => {
             let why = last_problem(reading).map(|problem| problem.word);
@@ -388,7 +389,7 @@ pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
     }
 }
 
-/// The latest end of a connection that says something about the server.
+/// Returns the latest end of a connection that reveals something about the server.
 fn last_problem(reading: &ServerReading) -> Option<Problem> {
     let telling = |connection: &ConnectionReport| {
         let word = connection.closed_why.filter(|why| why.tells())?.word().to_owned();
@@ -432,7 +433,7 @@ fn seconds(duration: Duration) -> f64 {
     thousandths(duration.as_secs_f64())
 }
 
-/// Three digits behind the point are enough for people and programs.
+/// Rounds to three decimal places, which are enough for people and programs.
 pub(crate) fn thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -453,7 +454,7 @@ pub(super) fn latency(snapshot: &Snapshot) -> Latency {
     }
 }
 
-/// Each count by name; those with labels as objects.
+/// Returns each count by name; those with labels as objects.
 fn totals(totals: &Totals) -> BTreeMap<String, Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for Sample { name, label, value, .. } in totals.samples() {
@@ -463,7 +464,7 @@ fn totals(totals: &Totals) -> BTreeMap<String, Value> {
             }
             Some((_, label)) => {
                 let inner = all.entry(name.to_owned()).or_insert_with(|| Value::Object(Map::new()));
-                // What never occurred says nothing.
+                // Labels that never occurred are left out.
                 if let Some(inner) = inner.as_object_mut().filter(|_| value > 0) {
                     inner.insert(label.to_owned(), value.into());
                 }

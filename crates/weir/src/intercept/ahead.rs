@@ -1,8 +1,10 @@
-//! What asks servers before their clients are accepted (`weir intercept --connect first` and `syn`, docs/semantics.md §24): a thread that reads first packets
-//! from a device in the namespace, where programs of the kernel put them (`weir_bpf::Hold`).
+//! Connects to servers before their clients are accepted (`weir intercept --connect first` and
+//! `syn`, docs/semantics.md §24): a thread that reads first packets from a device in the namespace,
+//! where kernel programs put them (`weir_bpf::Hold`).
 //!
-//! It begins when the process has the rights that it keeps, and before workers do, whom it tells of connections by a [`Prepared`]. Bounds: [`super::limits`],
-//! a quarter of the descriptors. When the thread ends, so does the device, and clients are accepted first, as without all this.
+//! It starts when the process has its final rights, and before the workers, which learn of
+//! connections through a [`Prepared`]. Bounds: [`super::limits`], a quarter of the descriptors.
+//! When the thread ends, so does the device, and clients are accepted first, as without this mode.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,37 +28,37 @@ use super::place::failed;
 use crate::failure::Failure;
 use crate::terminal::warn;
 
-/// How often times are looked at.
+/// How often timeouts are checked.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// How long a client may take to come for the connection that is there for it.
+/// How long a client may take to arrive for the connection that waits for it.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
-/// Packets that are read before others have their turn.
+/// Packets that are read before other work gets a turn.
 pub(super) const PACKETS_MAX: usize = 256;
 /// No packet is longer.
 pub(super) const PACKET_BYTES_MAX: usize = 65_536;
-/// One of so many descriptors is for what is asked before.
+/// One of this many descriptors is for connections made ahead.
 const DESCRIPTORS_SHARE: u64 = 4;
-/// With fewer descriptors than that four times, still so many.
+/// Allowed even if four times this number exceeds the descriptors.
 const HELD_MIN: usize = 16;
 
-/// Where first packets come out, in the namespace.
+/// The device in the namespace that first packets come out of.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) tun: Tun,
     pub(super) hold: Hold,
 }
 
-/// What the thread works with.
+/// The means of the thread.
 pub(super) struct Means {
     pub(super) device: Device,
     pub(super) dial: Dial,
     pub(super) prepared: Arc<Prepared>,
-    /// The kernel gives first packets to the listener alone.
+    /// The kernel passes first packets only to the listener.
     lets_through: bool,
 }
 
 impl Means {
-    /// From the address and port of this client.
+    /// Returns how to connect from the address and port of this client.
     pub(super) fn way(&self, client: SocketAddr) -> Outbound<'_> {
         Outbound {
             from: Some(client),
@@ -67,23 +69,24 @@ impl Means {
         }
     }
 
-    /// Now, and until when a client has to come for what is there for it: microseconds of the clock of workers.
+    /// Returns the present time, and when a client has to arrive for its connection: microseconds
+    /// of the workers' clock.
     pub(super) fn times() -> (u64, u64) {
         let now_us = clock_us();
         (now_us, now_us + CLIENT_PATIENCE.as_micros() as u64)
     }
 
-    /// Resets what was not wanted in time, or all where clients are accepted no more.
+    /// Resets connections that were not wanted in time, or all if weir no longer accepts clients.
     pub(super) fn expire(&self) {
         self.prepared.expire(if self.prepared.is_over() { u64::MAX } else { clock_us() });
     }
 
-    /// Whether first packets go to the listener alone from now on.
+    /// Sets whether first packets go only to the listener from now on.
     pub(super) fn let_through(&mut self, on: bool) {
         if on == self.lets_through {
             return;
         }
-        // As long as it is not so for sure, packets may come after their clients.
+        // As long as this is uncertain, packets may arrive after their clients.
         self.prepared.set_lets_through(false);
         if self.device.hold.let_through(on).is_ok() {
             self.lets_through = on;
@@ -92,10 +95,10 @@ impl Means {
     }
 }
 
-/// What the thread does until it is stopped.
+/// The work of the thread until it is stopped.
 type Run = Box<dyn FnMut(&AtomicBool) -> io::Result<()> + Send>;
 
-/// What begins when the process has the rights that it keeps, before workers do.
+/// Starts when the process has its final rights, before the workers.
 pub(crate) struct Ahead {
     connect: Connect,
     means: Means,
@@ -103,23 +106,24 @@ pub(crate) struct Ahead {
     done: Sender<()>,
 }
 
-/// Ends what an [`Ahead`] has begun.
+/// Ends an [`Ahead`].
 pub(super) struct Ending {
     stop: Arc<AtomicBool>,
     done: Receiver<()>,
 }
 
 impl Ending {
-    /// Nothing is held any more, and no connection waits for its client.
+    /// Ends it: no packet is held any more, and no connection waits for its client.
     pub(super) fn end(self) {
         self.stop.store(true, Relaxed);
-        // Nothing is ever sent: it ends with the thread, or with what would have begun it.
+        // The channel carries no message: it closes with the thread, or with what would have
+        // started it.
         let _ = self.done.recv();
     }
 }
 
 impl Ahead {
-    /// Connects to servers as workers do in this way.
+    /// Connects to servers as workers do in this mode.
     pub(super) fn new(connect: Connect, device: Device, dial: Dial) -> (Ahead, Ending) {
         let (done, ends) = channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -128,7 +132,7 @@ impl Ahead {
         (Ahead { connect, means: Means { device, dial, prepared, lets_through: false }, stop, done }, ending)
     }
 
-    /// Begins; what workers are to look into.
+    /// Starts the thread. Returns where workers look for connections.
     ///
     /// # Errors
     /// No thread, no descriptors.
@@ -158,7 +162,7 @@ impl Ahead {
                 warn(format_args!("{instead}: {error}"));
             }
             prepared.set_lets_through(true);
-            // All that wait for something wait no more.
+            // All waits end.
             prepared.expire(u64::MAX);
             prepared.set_holding(0);
             drop((run, done));

@@ -1,6 +1,9 @@
-//! The file of a snapshot: who may have written it, and how another one takes its place. Called by the keeper (`snapshot`).
+//! The file of a snapshot: who may have written it, and how the next one replaces it. Called by the
+//! keeper (`snapshot`).
 //!
-//! A snapshot is written beside the last one, and takes its name when it is whole and on the disk ([`Next`]). Whoever can write the file says what clients get, so that it is used only if that is nobody but us.
+//! A snapshot is written beside the last one, and gets its name when it is complete and on the disk
+//! ([`Next`]). Any user that can write the file decides what clients get, so weir uses it only if
+//! no other user can.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -11,15 +14,15 @@ use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface, SNAPSHOT_MAGIC};
 
 use crate::lasting::{Next, WARY, own, remove};
 
-/// Most bytes of changes behind the answers.
+/// Longest changes behind the responses, in bytes.
 pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
 
 /// Why a file is not used.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// Why, for people.
+    /// The reason, for people.
     Unusable(String),
 }
 
@@ -35,12 +38,12 @@ impl From<Flaw> for Refused {
     }
 }
 
-/// Opens what is there to be read and to be continued.
+/// Opens a snapshot to read and to extend it.
 pub(super) fn open(path: &Path) -> Result<File, Refused> {
     Ok(own::open(path, OpenOptions::new().read(true).write(true))?)
 }
 
-/// What a file begins with.
+/// Reads the beginning of a file.
 pub(super) fn preface(file: &mut File) -> Result<Preface, Refused> {
     let mut bytes = [0; PREFACE_BYTES];
     file.seek(SeekFrom::Start(0))?;
@@ -48,7 +51,8 @@ pub(super) fn preface(file: &mut File) -> Result<Preface, Refused> {
     Ok(Preface::decode(&bytes)?)
 }
 
-/// What became invalid since, and how many bytes say so. The file is at its end then.
+/// Reads the later invalidations. Returns them with their number of bytes. The file is then at its
+/// end.
 pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u64), Refused> {
     let end = file.seek(SeekFrom::End(0))?;
     let behind = end.checked_sub(preface.end).ok_or(Flaw::Cut)?;
@@ -61,24 +65,25 @@ pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u6
     Ok((Changed::read(&bytes)?, behind))
 }
 
-/// Begins the next one, empty.
+/// Begins the next snapshot, empty.
 pub(super) fn create(path: &Path) -> io::Result<Next> {
     ours(path)?;
     Next::create(path)
 }
 
-/// Gives it the name of the last one; for good when the directory is on the disk.
+/// Replaces the last snapshot; durably once the directory is synced.
 pub(super) fn take_its_place(next: Next, path: &Path) -> io::Result<()> {
     ours(path)?;
     next.take_its_place()
 }
 
-/// Has the names in the directory of a file on the disk.
+/// Syncs the directory of a file to the disk.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// Opens what is there, to be read or written, if it is a snapshot of ours or empty. None: nothing is there.
+/// Opens a file to read or write it, if it is one of weir's snapshots or empty. None: it does not
+/// exist.
 fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     let mut file = match options.read(true).custom_flags(WARY).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -94,23 +99,24 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     Err(io::Error::other(why))
 }
 
-/// An error if there is something that must neither be removed nor be written over.
+/// Checks that weir may remove or overwrite the file.
 fn ours(path: &Path) -> io::Result<()> {
     opened(path, &mut OpenOptions::new()).map(drop)
 }
 
-/// The last snapshot is to be none, also if the machine stops in the next moment. Only what is one is touched.
+/// Removes the last snapshot, durably even if the machine stops in the next moment. Touches only
+/// snapshots.
 pub(super) fn remove_last(path: &Path) -> io::Result<()> {
     let Some(file) = opened(path, OpenOptions::new().write(true))? else { return Ok(()) };
     if remove(path).and_then(|()| sync_directory(path)).is_ok() {
         return Ok(());
     }
-    // The name may be there again after a crash, but nothing in it.
+    // After a crash the name may be back, but the file is empty.
     file.set_len(0)?;
     file.sync_data()
 }
 
-/// Why nothing can be kept at a path over a restart, for `weir check`.
+/// Returns why weir cannot keep a snapshot at a path, for `weir check`.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
@@ -125,7 +131,8 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a file that others may have written is refused with the reason, and a link is not followed. How: files in a directory of its own.
+    //! Proves: a file that others may have written is rejected with the reason, and a link is not
+    //! followed. How: files in a separate directory.
 
     use std::os::unix::fs::PermissionsExt as _;
 

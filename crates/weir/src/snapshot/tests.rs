@@ -1,6 +1,7 @@
-//! Proves: what is confirmed while the file goes over to another process is in it, and who asks later hears that it may not be; a snapshot that too much
-//! becomes invalid for is given up before it is written; whose file another program has does not try for it at each word. How: snapshots of an empty
-//! store, without the thread.
+//! Proves: confirmed invalidations are in the file even while another process takes it over, and
+//! later ones learn that they may be missing; a snapshot during which too much becomes invalid is
+//! abandoned; a keeper does not try for another program's file at each call. How: snapshots of an
+//! empty store, without the thread.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -10,7 +11,7 @@ use weir_cache::{Change, SourceMark, Target, put_change};
 use super::*;
 use crate::lasting::tests::Directory;
 
-/// The keeper of a file that it has not had yet.
+/// Makes the keeper of a file that it does not own yet.
 fn snapshots(path: &Path) -> (Snapshots, Arc<Store>) {
     let text = format!(
         "listen \"127.0.0.1:8080\"\ncache {{ snapshot \"{}\"; }}\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\nroute {{ proxy \"app\"; cache; }}\n",
@@ -33,7 +34,7 @@ fn written(path: &Path) -> (Snapshots, Arc<Store>) {
     (snapshots, store)
 }
 
-/// What is put behind its answers.
+/// Returns the changes behind the responses.
 fn behind(path: &Path) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap();
     let preface = Preface::decode(bytes.first_chunk().unwrap()).unwrap();
@@ -66,7 +67,7 @@ fn what_is_confirmed_while_it_goes_over_is_in_it() {
     });
     let bytes = behind(&path);
     assert!(!expected.is_empty() && bytes.starts_with(&expected), "{} of {}", expected.len(), bytes.len());
-    // It is another one's by now.
+    // By now it belongs to another process.
     let (next, _) = self::snapshots(&path);
     next.lock().take_file();
     assert!(next.lock().has_file() && !snapshots.lock().has_file());
@@ -113,7 +114,7 @@ fn whose_file_another_program_has() {
     book.take_at = Some(Instant::now() + Duration::from_secs(3600));
     book.take_file();
     assert!(!book.has_file(), "it is not time");
-    // What it has not followed is none of its own.
+    // The file lacks changes from the time when another process owned it, so it is not used.
     (book.take_at, book.is_read, book.is_partly_read) = (None, true, true);
     book.take_file();
     assert!(book.has_file() && !book.is_partly_read && !path.exists());

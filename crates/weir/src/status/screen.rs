@@ -1,22 +1,22 @@
-//! What `weir status --watch` shows on a terminal, and what keys do: a head that stays, rows that can be sorted and scrolled, a
-//! line that says how. Pure: document, view and size -> lines. Called by `watch`.
+//! The screen of `weir status --watch`, and its keys: a fixed head, rows that can be sorted and
+//! scrolled, a line with help. Pure: document, view and size -> lines. Called by `watch`.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::table::Tone;
 
-/// What is watched, as lines.
+/// The watched data, as lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Always there.
+    /// Always visible.
     pub(crate) head: Vec<String>,
     /// The part that scrolls.
     pub(crate) body: Vec<String>,
-    /// Whether the body has an order that can be chosen.
+    /// Whether the order of the body can be chosen.
     pub(crate) sorted: bool,
 }
 
-/// Which server stands first among those that are as sick.
+/// The order of servers that are equally sick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sort {
     /// As in the configuration.
@@ -24,13 +24,13 @@ pub(crate) enum Sort {
     Configured,
     /// Most requests a second.
     Rate,
-    /// Most requests on their way.
+    /// Most requests in flight.
     Busy,
     /// Most requests without a connection.
     Waiting,
     /// Slowest at the 99th percentile.
     Slow,
-    /// Most answers of 5xx.
+    /// Most 5xx responses.
     Failures,
 }
 
@@ -46,31 +46,32 @@ impl Sort {
     ];
 }
 
-/// How somebody looks at it.
+/// The user's view of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub(crate) sort: Sort,
-    /// Lines of the body above the first that is shown; may be too many until [`View::frame`] has seen the body.
+    /// Lines of the body above the first visible one; may be too many until [`View::frame`] has
+    /// seen the body.
     top: usize,
-    /// Lines of the body that were shown last.
+    /// Visible lines of the body in the last frame.
     shown: usize,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Another view.
     Look,
     /// The end.
     End,
-    /// To be stopped as Ctrl-Z does.
+    /// Stop as with Ctrl-Z.
     Stop,
     /// Nothing.
     Nothing,
 }
 
 impl View {
-    /// A key was pressed.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Wish {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
@@ -97,14 +98,15 @@ impl View {
         Wish::Look
     }
 
-    /// The lines of a terminal of this size, none wider, no more than fit. `away`: why what is shown is old.
+    /// Returns the lines for a terminal of this size, none wider, and no more than fit. `away`: why
+    /// the data is old.
     pub(crate) fn frame(&mut self, page: &Page, size: (usize, usize), away: Option<&str>, colour: bool) -> Vec<String> {
         let (columns, rows) = size;
         let mut lines = Vec::new();
         if let Some(why) = away {
             lines.push(Tone::Bad.paint(&clip(why, columns), colour));
         }
-        // Where it is low the rows are more important than what stands above them.
+        // On a low terminal the rows are more important than the head.
         let for_head = rows.saturating_sub(lines.len() + 1 + page.body.len().min(3));
         let skipped = page.head.len().saturating_sub(for_head);
         lines.extend(page.head.iter().skip(skipped).map(|line| clip(line, columns)));
@@ -119,7 +121,7 @@ impl View {
         lines
     }
 
-    /// The last line.
+    /// Returns the last line.
     fn bar(&self, page: &Page) -> String {
         let last = (self.top + self.shown).min(page.body.len());
         let place = match page.body.len() {
@@ -136,7 +138,7 @@ impl View {
     }
 }
 
-/// What fits of a line in which there may be colours, which take no place.
+/// Cuts a line to the width; colours in it take no space.
 fn clip(line: &str, columns: usize) -> String {
     let mut out = String::new();
     let (mut wide, mut rest) = (0, line);
@@ -157,8 +159,8 @@ fn clip(line: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a frame fits its terminal whatever its size, nothing of the body is out of reach, keys do what the last line says.
-    //! How: made-up pages in terminals of all small sizes.
+    //! Proves: a frame fits its terminal whatever its size, all of the body can be reached, keys do
+    //! what the last line says. How: made-up pages in terminals of all small sizes.
 
     use super::*;
 

@@ -1,8 +1,10 @@
-//! What operators have ordered of servers (`weir server`), for the program that takes over: a server that somebody took out must not
-//! come back because of an upgrade. Read by the old program, carried out by the new one before it accepts clients.
+//! Operators' orders for servers (`weir server`), for the program that takes over: a server that an
+//! operator took out must not return because of an upgrade. Read by the old program, carried out by
+//! the new one before it accepts clients.
 //!
-//! Servers are named as the configuration names them. One that the new configuration does not have is left out; an ordered weight holds
-//! only while the configuration says the same one (docs/semantics.md §13).
+//! Servers have their names in the configuration. A server that is not in the new configuration is
+//! left out; an ordered weight is valid only while the configured weight is the same
+//! (docs/semantics.md §13).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,24 +17,24 @@ use weir_worker::{Command, Handle};
 
 use crate::reload::slot;
 
-/// How long a worker may take to come to it.
+/// How long a worker may take to respond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Of one server.
+/// The orders for one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ordered {
     upstream: String,
     server: String,
-    /// What it is to do; None: to serve.
+    /// How it rests; None: it serves.
     rest: Option<Rest>,
-    /// The weight that the configuration says, and another one that was ordered.
+    /// The configured weight, and the ordered one.
     weight: Option<(u32, u32)>,
-    /// It was added by an operator, so; None: it was not.
+    /// The options with which an operator added it; None: it is in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     temporary: Option<Temporary>,
 }
 
-/// What is said of a temporary server, besides its address, which is its name.
+/// The options of a temporary server, besides its address, which is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Temporary {
     connections_min: u32,
@@ -42,7 +44,7 @@ struct Temporary {
     backup: bool,
 }
 
-/// Servers that were added, by the name of their upstream as it is written.
+/// Servers that were added, by the name of their upstream as written.
 pub(super) type Added = BTreeMap<String, Vec<ServerPlan>>;
 
 /// How a server rests.
@@ -53,7 +55,7 @@ enum Rest {
     Disable,
 }
 
-/// What is ordered now.
+/// Returns the present orders.
 pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
     let report = workers.enquire(PATIENCE).into_iter().flatten().next();
     let of_slot = |at: usize| {
@@ -79,8 +81,8 @@ pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
     (0..plan.servers()).filter_map(of_slot).collect()
 }
 
-/// The servers that were added, by the name of their upstream as it is written in this plan; and of each of the others why it is not
-/// added again.
+/// Returns the added servers, by the name of their upstream as written in this plan, and for each
+/// of the others the reason why it is not added again.
 pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<String>) {
     let (mut all, mut lost) = (Added::new(), BTreeSet::new());
     let forward = written.forward.as_ref().map(|forward| forward.upstream);
@@ -88,7 +90,7 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
         let Some(Temporary { connections_min, connections, connections_max, weight, backup }) = *temporary else {
             continue;
         };
-        // For routes with another `pool` there may be one more of the same servers.
+        // For routes with another `pool` another upstream may have the same servers.
         let upstream = written_name(upstream);
         let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
         let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream) else {
@@ -107,7 +109,7 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
     (all, lost)
 }
 
-/// The plan with the weights that were ordered.
+/// Returns the plan with the ordered weights.
 pub(super) fn weigh(mut plan: Plan, orders: &[Ordered]) -> Plan {
     for Ordered { upstream, server, weight, .. } in orders {
         if let (Some((configured, ordered)), Ok(at)) = (weight, slot(&plan, upstream, server))
@@ -119,7 +121,7 @@ pub(super) fn weigh(mut plan: Plan, orders: &[Ordered]) -> Plan {
     plan
 }
 
-/// Tells workers the rest.
+/// Gives workers the other orders.
 pub(super) fn carry_out(plan: &Plan, workers: &Handle, orders: &[Ordered]) {
     for Ordered { upstream, server, rest, .. } in orders {
         let order = match rest {
@@ -130,7 +132,7 @@ pub(super) fn carry_out(plan: &Plan, workers: &Handle, orders: &[Ordered]) {
         let Ok(at) = slot(plan, upstream, server) else { continue };
         let command = Command::Order { server: at as u32, order };
         if workers.command(&command).is_err() {
-            // More than they take at a time: there is room when they have come to them.
+            // The queue is full: it has room when the workers have replied.
             workers.enquire(PATIENCE);
             let _ = workers.command(&command);
         }
@@ -139,7 +141,8 @@ pub(super) fn carry_out(plan: &Plan, workers: &Handle, orders: &[Ordered]) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what was added is added again once, and who is not is told once, with the reason. How: an example.
+    //! Proves: an added server is added again once, and a lost one is reported once, with the
+    //! reason. How: an example.
 
     use super::*;
 

@@ -1,5 +1,6 @@
-//! Proves: verdicts are there again after a restart until somebody clears them; a line that can't be read costs that line; a file that
-//! can't be read is not replaced; who is gone is forgotten in a week; there is a bound. How: lists without workers.
+//! Proves: verdicts survive a restart until an operator clears them; an unreadable line costs only
+//! that line; an unreadable file is not replaced; servers that have left are forgotten in a week;
+//! the list is bounded. How: lists without workers.
 
 use super::*;
 use crate::lasting::tests::Directory;
@@ -27,13 +28,13 @@ fn event(server: u32, what: What) -> Event {
     Event { server, what }
 }
 
-/// What workers are told, by the names of servers.
+/// Returns what workers get, by the names of servers.
 fn known(verdicts: &Verdicts) -> Vec<(String, Verdict)> {
     let list = verdicts.lock();
     list.known().into_iter().map(|(slot, verdict)| (key(&list.plan, slot as usize).unwrap().1, verdict)).collect()
 }
 
-/// One that has been opened, and what it says then.
+/// Opens the list, and returns it with its messages.
 fn opened(plan: &Arc<Plan>, waits: bool) -> (Verdicts, Vec<Said>) {
     let verdicts = Verdicts::default();
     let mut list = verdicts.lock();
@@ -79,7 +80,7 @@ fn a_restart_keeps_them_until_they_are_cleared() {
     assert_eq!((known(&third), said), (vec![], vec![]));
 }
 
-/// A server that comes with a reload has its verdict from the first moment, whatever its slot.
+/// A server that returns with a reload has its verdict from the first moment, whatever its slot.
 #[test]
 fn a_server_that_comes_back_has_its_verdict() {
     let directory = Directory::new("verdicts-back");
@@ -107,7 +108,7 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     assert!(matches!(&said[..], [Said::Warned(line), Said::Told(_)] if is_broken(line)), "{said:?}");
     ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));
-    // What others may have written is not believed, and stays as it is.
+    // A file that others may have written is not trusted, and remains as it is.
     std::fs::set_permissions(directory.path("pipelining"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .unwrap();
     let (verdicts, said) = opened(&plan, false);
@@ -143,7 +144,8 @@ fn who_is_gone_is_forgotten_in_a_week() {
     assert_eq!(ages(&verdicts, 60), 0);
 }
 
-/// Of an upgrade: the new process begins with what there is, and has at last what the one before has left.
+/// During an upgrade the new process begins with the present file, and finally has what its
+/// predecessor left.
 #[test]
 fn who_takes_over_has_what_the_one_before_left() {
     let directory = Directory::new("verdicts-upgrade");
@@ -186,7 +188,7 @@ fn an_operator_knows_when_there_is_no_file() {
         let plan = plan(state, &["10.0.0.1:80"]);
         let (verdicts, _) = opened(&plan, false);
         let mut list = verdicts.lock();
-        // Whoever runs the tests may have a state directory.
+        // The user that runs the tests may have a state directory.
         list.kept.want(None);
         list.judged(key(&plan, 0).unwrap(), UNFIT);
         list.judged(key(&plan, 0).unwrap(), Verdict::Surplus(None));
