@@ -1,5 +1,5 @@
-//! `weir cache`: what a running weir has stored, why an answer is served from it or not, and what is to go. Asks its admin socket
-//! (docs/cache.md).
+//! `weir cache`: shows what a running weir has stored and why a response comes from there or not,
+//! and purges. Uses its admin socket (docs/cache.md).
 
 use clap::{Args, Subcommand, ValueEnum};
 

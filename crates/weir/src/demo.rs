@@ -28,14 +28,14 @@ use crate::upgrade::Heritage;
 use crate::{admin, machine, run, terminal};
 use load::{Comparison, Load, WAYS};
 
-/// What ends it.
+/// Signals that end it.
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
 
 /// How often the figures are shown.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a TLS handshake may take.
+/// Longest TLS handshake.
 const HANDSHAKE_US: u64 = 10_000_000;
-/// How long clients may take to get their answers at the end.
+/// How long clients may take to get their responses at the end.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// `weir demo`.
@@ -69,10 +69,10 @@ pub(crate) struct DemoArgs {
     tls: bool,
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// The address is taken, no certificate can be made, or the driver doesn't work here.
+/// The address is in use, the certificate cannot be made, or the driver does not work here.
 pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
@@ -108,11 +108,11 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What there is to look at and to try.
+/// Returns what to look at and to try.
 fn introduction(arguments: &DemoArgs, address: SocketAddr, page: Option<SocketAddr>, has_socket: bool) -> String {
     let page = page.map_or_else(String::new, |page| format!("  look    http://{page}/\n"));
     let status = if has_socket { "  status  weir status --watch\n" } else { "" };
-    // The certificate is its own: nobody knows it.
+    // The certificate is self-signed, so clients do not know it.
     let (scheme, unchecked) = if arguments.tls { ("https", "-k --http2 ") } else { ("http", "") };
     let bomb =
         if arguments.tls { "weir bomb --insecure --http2 --streams 10 -c64 -d10s" } else { "weir bomb -c64 -d10s" };
@@ -131,7 +131,8 @@ fn introduction(arguments: &DemoArgs, address: SocketAddr, page: Option<SocketAd
     )
 }
 
-/// One server, twice: with all defaults, and with one request at a time on a connection.
+/// Returns a configuration with one server, twice: with all defaults, and with one request at a
+/// time on a connection.
 fn configuration(arguments: &DemoArgs, to: SocketAddr) -> String {
     let [(pipelined, _), (single, path)] = WAYS;
     let DemoArgs { listen, metrics, .. } = arguments;
@@ -143,7 +144,7 @@ fn configuration(arguments: &DemoArgs, to: SocketAddr) -> String {
     )
 }
 
-/// The proxy, its control plane, and where its page is.
+/// Starts the proxy and its control plane. Returns them with the address of the page.
 fn start(
     arguments: &DemoArgs,
     to: SocketAddr,
@@ -197,14 +198,15 @@ fn start(
     Ok((running, admin, page))
 }
 
-/// A certificate of its own for the one listener.
+/// Makes a certificate for the one listener.
 fn sealing(listen: SocketAddr) -> Result<Sealing, Failure> {
     let made = Certificate::local(KeyKind::EcdsaP256, listen.ip()).and_then(|certificate| certificate.terms(true));
     let seal = made.map_err(|why| Failure::Running(format!("weir demo: {why}\n")))?;
     Ok(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })
 }
 
-/// Shows figures until a signal or the deadline; gives the number of requests, and what the ways cost.
+/// Shows figures until a signal or the deadline. Returns the number of requests, and what the ways
+/// cost.
 fn watch(
     proxy: &Running,
     load: &Load,
@@ -227,8 +229,8 @@ fn watch(
         if let Some(turn) = load.turn() {
             comparison.add(turn, &figures);
         }
-        // A closed standard output leaves nobody to show it to.
-        // A line that is wider than the terminal could not be written over.
+        // If standard output is closed, the figures are lost. A line wider than the terminal could
+        // not be overwritten.
         let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1 + way.len()));
         let _ = show(&mut io::stdout(), is_terminal, &format!("{way}{}", figures.line(columns)));
     }
@@ -239,7 +241,7 @@ fn watch(
     (live.requests(), comparison)
 }
 
-/// Lets clients have their answers, then ends the workers.
+/// Lets clients get their responses, then ends the workers.
 fn finish(proxy: Running) -> Result<(), Failure> {
     proxy.drain();
     let deadline = Instant::now() + DRAIN_MAX;

@@ -1,4 +1,4 @@
-//! `weir status`: how a running weir is doing. Asks its admin socket and shows what it says, once or again and again.
+//! `weir status`: shows the state of a running weir, once or regularly, from its admin socket.
 
 mod accepting;
 pub(crate) mod arms;
@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::terminal;
 use overview::Look;
 
-/// How often `--wait` asks.
+/// How often `--wait` queries.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where the admin socket is.
@@ -91,10 +91,10 @@ Example:
     },
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Nobody answers, or there is no such server, or it isn't ready in time.
+/// weir does not reply, the server does not exist, or weir is not ready in time.
 pub(crate) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     if let Some(seconds) = arguments.wait {
@@ -113,14 +113,14 @@ pub(crate) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What weir said.
+/// The response of weir.
 #[derive(Debug)]
 enum Seen {
     All(Box<Status>),
     Server(Box<ServerStatus>),
 }
 
-/// One look, and its text.
+/// Queries once. Returns the response, and its text.
 fn seen(client: &Client, what: Option<&What>) -> Result<(Seen, String), Unanswered> {
     match what {
         None => client.get("/v1/status").map(|(status, json)| (Seen::All(Box::new(status)), json)),
@@ -132,7 +132,7 @@ fn seen(client: &Client, what: Option<&What>) -> Result<(Seen, String), Unanswer
 }
 
 impl Seen {
-    /// For people, once.
+    /// Returns it for people, once.
     fn shown(&self) -> String {
         match self {
             Seen::All(status) => overview::overview(status, look()),
@@ -140,7 +140,7 @@ impl Seen {
         }
     }
 
-    /// For people, again and again.
+    /// Returns it for people, at each interval.
     fn line(&self) -> String {
         match self {
             Seen::All(status) => overview::line(status),
@@ -149,7 +149,8 @@ impl Seen {
     }
 }
 
-/// A line each time, until nobody reads it. While no weir answers there is none, and standard error says so once.
+/// Prints a line each time, until the reader has gone. Without a response it prints none, and
+/// standard error says so once.
 fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen, String)) {
     let mut answer = Ok(first);
     let mut away = false;
@@ -172,7 +173,7 @@ fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen,
     }
 }
 
-/// How to show it here.
+/// Returns how to show it here.
 pub(crate) fn look() -> Look {
     let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let size = terminal::size();
@@ -180,13 +181,14 @@ pub(crate) fn look() -> Look {
     Look { width, colour: size.is_some() && terminal::wants_colour() }
 }
 
-/// What `--wait` still waits for: weir itself, or a server of an upstream, whether it is required or not.
+/// Returns what `--wait` still waits for: weir itself, or a server of an upstream, even of one that
+/// is not required.
 fn missing(status: &Status) -> Option<String> {
     let dead = status.upstreams.iter().find(|upstream| !upstream.usable);
     status.unready.clone().or_else(|| Some(format!("no-server {}", dead?.name)))
 }
 
-/// Until it is ready.
+/// Waits until it is ready.
 fn wait(client: &Client, patience: Duration) -> Result<(), Failure> {
     let end = Instant::now() + patience;
     loop {

@@ -1,4 +1,5 @@
-//! Upgrade without a gap: a new program takes the listening sockets over, and the old one finishes whom it has (docs/semantics.md §16).
+//! Upgrade without a gap: a new program takes the listening sockets over, and the old one finishes
+//! its clients (docs/semantics.md §16).
 //!
 //! ```text
 //!   old (successor.rs)                               new (heritage.rs)
@@ -10,8 +11,9 @@
 //!   finishes its clients, ends
 //! ```
 //!
-//! At each moment somebody accepts from each socket, and none is closed by its last owner. What is passed is in `wire`; standard input of
-//! the new program is the way, and `WEIR_UPGRADE` in its environment says so.
+//! At each moment a program accepts from each socket, and none is closed by its last owner. The
+//! messages are in `wire`; they go over standard input of the new program, as `WEIR_UPGRADE` in its
+//! environment says.
 
 mod heritage;
 mod orders;
@@ -25,14 +27,14 @@ use crate::failure::Failure;
 pub(crate) use heritage::{Heritage, Predecessor, Taken, start_again};
 pub(crate) use successor::{Handed, Upgrader};
 
-/// Says to a new program that it is one, and which of its two processes.
+/// Marks a new program as such, and says which of its two processes it is.
 const CHANNEL: &str = "WEIR_UPGRADE";
-/// The one that starts the other.
+/// The process that starts the other.
 const VARIABLE_START: &str = "start";
-/// The other.
+/// The other process.
 const VARIABLE_GO: &str = "go";
 
-/// How a program was started, so that it can be again: the file may be another one then.
+/// How a program was started, so that it can be started again: with another file then.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -40,7 +42,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// This one. To be called before the working directory could be another one.
+    /// Returns how this program was started. Call it before the working directory can change.
     pub(crate) fn of_this() -> Program {
         let mut words = std::env::args_os();
         let name = PathBuf::from(words.next().unwrap_or_default());
@@ -54,17 +56,17 @@ impl Program {
     }
 }
 
-/// Where a shell found it.
+/// Finds it as a shell did.
 fn in_search_path(name: &Path) -> Option<PathBuf> {
     let directories = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&directories).map(|directory| directory.join(name));
     found.filter_map(|path| std::path::absolute(path).ok()).find(|path| path.is_file())
 }
 
-/// Runs a proxy with what this process was given. A predecessor hears why it failed.
+/// Runs a proxy with the sockets that this process inherits. Reports a failure to the predecessor.
 ///
 /// # Errors
-/// Its own.
+/// Those of `run`.
 pub(crate) fn inheriting(run: impl FnOnce(Heritage) -> Result<(), Failure>) -> Result<(), Failure> {
     let heritage = Heritage::receive()?;
     let predecessor = heritage.predecessor.clone();

@@ -1,5 +1,5 @@
-//! What is stored, for status, metrics and `weir cache`: types of the document, and how they are filled. Called by `status`, `metrics` and
-//! `routes`.
+//! The store in status, metrics and `weir cache`: types of the document, and functions that fill
+//! them. Called by `status`, `metrics` and `routes`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,36 +27,36 @@ pub(crate) struct Cache {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct CacheFigures {
-    /// Bytes that everything may have.
+    /// Limit of the bytes for everything.
     pub(crate) size_bytes: u64,
-    /// Bytes of all that lives.
+    /// Bytes in use.
     pub(crate) bytes: u64,
-    /// Of these, of what is stored.
+    /// Of these, bytes of stored responses.
     pub(crate) stored_bytes: u64,
-    /// Of these, of what is being fetched.
+    /// Of these, bytes of responses that are being fetched.
     pub(crate) fetch_bytes: u64,
-    /// Keys that have answers, and answers.
+    /// Keys with responses, and responses.
     pub(crate) keys: u64,
     pub(crate) answers: u64,
     /// Fetches under way.
     pub(crate) fetches: u64,
-    /// Purges that some answer has not been looked at for.
+    /// Purges that have not yet been compared with every response.
     pub(crate) purges: u64,
-    /// Requests by what they got.
+    /// Requests by their result.
     pub(crate) requests: BTreeMap<String, u64>,
     /// Bytes of bodies that came from the store.
     pub(crate) served_bytes: u64,
-    /// Answers that were stored.
+    /// Responses that were stored.
     pub(crate) stored: u64,
-    /// Answers that were not, by why.
+    /// Responses that were not stored, by reason.
     pub(crate) not_stored: BTreeMap<String, u64>,
-    /// What was stored and is gone, by why.
+    /// Stored responses that are gone, by reason.
     pub(crate) gone: BTreeMap<String, u64>,
     /// URLs that became invalid by requests that changed them.
     pub(crate) invalidations: u64,
     /// Connections that turned out to be out of step.
     pub(crate) withdrawals: u64,
-    /// How long answers from the store took, since the start.
+    /// How long responses from the store took, since the start.
     pub(crate) hit_latency: Latency,
     /// What is kept over a restart; None: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,14 +67,14 @@ pub(crate) struct CacheFigures {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Kept {
-    /// When the last one was written, Unix time in seconds; 0: none was yet.
+    /// When the last one was written, Unix time in seconds; 0: not yet.
     pub(crate) written: u64,
     pub(crate) answers: u64,
     pub(crate) bytes: u64,
-    /// Answers that were stored again at the start, and those that were not.
+    /// Responses that were stored again at the start, and those that were not.
     pub(crate) restored: u64,
     pub(crate) left_out: u64,
-    /// Why there is none, or not all of it was used; empty: it is as it should be.
+    /// Why the snapshot is missing, or was only partly used; empty: all is well.
     pub(crate) problem: String,
 }
 
@@ -84,50 +84,50 @@ pub(crate) struct Kept {
 pub(crate) struct CacheTop {
     pub(crate) version: u32,
     pub(crate) keys: Vec<CachedKey>,
-    /// Those that servers were asked for most, where these were asked for.
+    /// Keys with the most requests to servers, if the query is for these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) missed: Vec<MissedKey>,
 }
 
-/// A key that servers were asked for.
+/// A key with requests to servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct MissedKey {
-    /// The front of a long one.
+    /// The front of a long URL.
     pub(crate) url: String,
-    /// What else is in its key.
+    /// The rest of its key.
     pub(crate) upstream: String,
-    /// How often, since the start.
+    /// Number of requests, since the start.
     pub(crate) misses: u64,
-    /// By how much that may be too high.
+    /// Largest error of that number, which may be too high.
     pub(crate) over: u64,
-    /// Why it was asked for the last time, or why its last answer was not stored.
+    /// Why the last request went to a server, or why its response was not stored.
     pub(crate) why: String,
 }
 
-/// One of the keys that have most.
+/// One of the keys at the top.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct CachedKey {
     pub(crate) url: String,
-    /// What else is in its key.
+    /// The rest of its key.
     pub(crate) upstream: String,
-    /// Status of the newest answer.
+    /// Status of the newest response.
     pub(crate) status: u16,
-    /// Answers of it.
+    /// Its responses.
     pub(crate) answers: u64,
     pub(crate) hits: u64,
     pub(crate) bytes: u64,
 }
 
-/// What comes of `POST /v1/cache/purge`.
+/// The result of `POST /v1/cache/purge`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Purged {
     pub(crate) version: u32,
-    /// URLs, prefixes, hosts or tags, as keys and answers have them; none: everything.
+    /// URLs, prefixes, hosts or tags, as keys and responses have them; none: everything.
     pub(crate) what: Vec<String>,
-    /// Stale instead of gone.
+    /// Marked stale instead of removed.
     pub(crate) soft: bool,
 }
 
@@ -136,9 +136,9 @@ pub(crate) struct Purged {
 #[serde(default)]
 pub(crate) struct Explained {
     pub(crate) version: u32,
-    /// What would become of it, a word.
+    /// What would happen to the request, a word.
     pub(crate) verdict: String,
-    /// Why, in the order in which it is decided.
+    /// The reasons, in the order of the decisions.
     pub(crate) lines: Vec<Line>,
 }
 
@@ -150,12 +150,12 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// Where answers are stored; None: no route has `cache`.
+/// Returns the store; None: no route has `cache`.
 pub(crate) fn store(plan: &Plan) -> Option<&Arc<Store>> {
     plan.cache.as_ref()?.store.as_ref()
 }
 
-/// The figures of the store, if there is one, with how long hits took.
+/// Returns the figures of the store, if any, with the times of hits.
 pub(crate) fn figures(plan: &Plan, hits: &Snapshot) -> Option<CacheFigures> {
     let report = store(plan)?.report();
     let gone = [("evicted", report.evicted), ("purged", report.purged), ("withdrawn", report.withdrawn)];
@@ -189,7 +189,8 @@ fn by_word<const N: usize>(words: [&str; N], counts: [u64; N]) -> BTreeMap<Strin
     words.into_iter().map(str::to_owned).zip(counts).collect()
 }
 
-/// Why answers were not stored; a word that is said at the head and at the end of a body is one.
+/// Returns why responses were not stored; a word that is used at the head and at the end of a body
+/// counts once.
 fn not_stored(report: &Report) -> BTreeMap<String, u64> {
     let mut all = by_word(NotStored::ALL.map(NotStored::word), report.not_stored);
     for (why, count) in NotKept::ALL.into_iter().zip(report.not_kept) {
@@ -198,13 +199,13 @@ fn not_stored(report: &Report) -> BTreeMap<String, u64> {
     all
 }
 
-/// URL and upstream of a key, for people.
+/// Returns URL and upstream of a key, for people.
 fn parts_of(key: &[u8]) -> (String, String) {
     let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
     (text(url_of(key)), key.split(|byte| *byte == b'\n').nth(1).map(text).unwrap_or_default())
 }
 
-/// The keys that servers were asked for most.
+/// Returns the keys with the most requests to servers.
 pub(crate) fn missed(store: &Store, most: usize) -> Vec<MissedKey> {
     let row = |missed: Missed| {
         let (url, upstream) = parts_of(&missed.key);
@@ -213,7 +214,7 @@ pub(crate) fn missed(store: &Store, most: usize) -> Vec<MissedKey> {
     store.missed(most).into_iter().map(row).collect()
 }
 
-/// The keys that have most.
+/// Returns the keys at the top.
 pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
     let row = |Top { key, variants, hits, bytes, status }: Top| {
         let (url, upstream) = parts_of(&key);
@@ -222,7 +223,7 @@ pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
     store.top(by, most).into_iter().map(row).collect()
 }
 
-/// The families of metrics about it; none where nothing is stored.
+/// Adds the families of metrics about it; none without a store.
 pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
     let Some(cache) = figures(plan, hits) else { return };
     let mut counts = |name: &str, label: &'static str, help: &str, counts: &BTreeMap<String, u64>| {
@@ -293,7 +294,7 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is counted arrives by word. How: a store whose counts are known.
+    //! Proves: counts arrive by word. How: a store with known counts.
 
     use weir_proxy::observe::histogram::Histogram;
     use weir_proxy::plan::CachePlan;

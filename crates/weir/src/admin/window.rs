@@ -1,7 +1,9 @@
-//! The last 300 seconds of what only grows: what is now, less what was then. docs/semantics.md §7.
+//! The last 300 seconds of counts that only grow: the present count less the earlier one.
+//! docs/semantics.md §7.
 //!
-//! Owned by the control thread, which notes every ten seconds; no worker knows it. Pure: the time is an argument. Bound:
-//! [`NOTES_MAX`] notes, each with the buckets of a histogram that changed since the one before (a few hundred bytes).
+//! Owned by the control thread, which makes a note every ten seconds; workers do not know of it.
+//! Pure: the time is an argument. Bound: [`NOTES_MAX`] notes, each with the buckets of a histogram
+//! that changed since the previous note (a few hundred bytes).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,23 +13,23 @@ use weir_proxy::observe::histogram::{Snapshot, Sparse};
 
 use super::reading::Lately;
 
-/// How far the window reaches back.
+/// Length of the window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
-/// Notes that are kept, one each ten seconds.
+/// Largest number of notes, one each ten seconds.
 const NOTES_MAX: usize = 30;
-/// Marks that are kept, one each second: the oldest is two to three seconds old.
+/// Largest number of marks, one each second: the oldest is two to three seconds old.
 const MARKS_MAX: usize = 3;
 
-/// Numbers that only grow.
+/// Counts that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// Final answers by class, 1xx (101 only) to 5xx.
+    /// Final responses by class, 1xx (101 only) to 5xx.
     pub(crate) answers: [u64; 5],
     /// Requests sent again after a failure.
     pub(crate) retries: u64,
 }
 
-/// What was between two notes.
+/// The changes between two notes.
 #[derive(Debug)]
 struct Note {
     began: Instant,
@@ -35,32 +37,32 @@ struct Note {
     latency: Sparse,
 }
 
-/// The past of one thing.
+/// The past of one server, worker, or all of weir.
 #[derive(Debug)]
 pub(crate) struct Past {
     /// Oldest first.
     notes: VecDeque<Note>,
-    /// When the last note was made, and everything until then.
+    /// The time of the last note, and everything until then.
     noted: Instant,
     counts: Counts,
     latency: Snapshot,
-    /// Answers until the beginnings of the last seconds, oldest first; never empty.
+    /// Responses until the beginnings of the last seconds, oldest first; never empty.
     marks: VecDeque<(Instant, u64)>,
 }
 
 impl Counts {
-    /// Of what clients got, or of what a server gave: the names are the same.
+    /// Returns the counts of clients, or of a server: the names are the same.
     pub(crate) fn of(totals: &Totals) -> Counts {
         let class = |class| totals.get("answers", Some(class));
         Counts { answers: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class), retries: totals.get("retries", None) }
     }
 
-    /// Final answers of all classes.
+    /// Returns the final responses of all classes.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.iter().sum()
     }
 
-    /// What came after an earlier moment.
+    /// Returns the changes since an earlier moment.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let answers = std::array::from_fn(|class| self.answers[class].saturating_sub(earlier.answers[class]));
         Counts { answers, retries: self.retries.saturating_sub(earlier.retries) }
@@ -73,13 +75,13 @@ impl Counts {
 }
 
 impl Past {
-    /// Nothing was yet.
+    /// Begins without any counts.
     pub(crate) fn new(now: Instant) -> Past {
         let marks = [(now, 0)].into();
         Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default(), marks }
     }
 
-    /// What was counted before it began.
+    /// Begins with earlier counts.
     pub(crate) fn begin(&mut self, counts: Counts, latency: Snapshot) {
         self.marks.iter_mut().for_each(|(_, answers)| *answers = counts.answers());
         (self.counts, self.latency) = (counts, latency);
@@ -93,14 +95,14 @@ impl Past {
         }
     }
 
-    /// Answers a second since the oldest mark.
+    /// Returns the responses a second since the oldest mark.
     fn rate(&self, now: Instant, counts: &Counts) -> f64 {
         let Some((then, answers)) = self.marks.front() else { return 0.0 };
         let seconds = (now - *then).as_secs_f64();
         if seconds > 0.0 { counts.answers().saturating_sub(*answers) as f64 / seconds } else { 0.0 }
     }
 
-    /// Notes how things are.
+    /// Makes a note of the present counts.
     pub(crate) fn note(&mut self, now: Instant, counts: Counts, latency: &Snapshot) {
         let new = latency.since(&self.latency).sparse();
         self.notes.push_back(Note { began: self.noted, counts: counts.since(&self.counts), latency: new });
@@ -111,7 +113,7 @@ impl Past {
         self.latency.clone_from(latency);
     }
 
-    /// What was within the window; at the edge by whole notes.
+    /// Returns the activity within the window; its edge is that of a whole note.
     pub(crate) fn lately(&self, now: Instant, counts: Counts, latency: &Snapshot) -> Lately {
         let mut lately = Lately {
             answers_per_second: self.rate(now, &counts),
@@ -130,9 +132,10 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is older than the window is forgotten, what is younger is there from the moment it is counted, and the
-    //! covered time fits; percentiles are those of a sorted list. How: values a second, noted every ten seconds, for ten
-    //! minutes of made-up time; and random values at random times, counted by two workers.
+    //! Proves: anything older than the window is forgotten, anything younger appears as soon as it
+    //! is counted, and the covered time fits; percentiles are those of a sorted list. How: values a
+    //! second, noted every ten seconds, for ten minutes of made-up time; and random values at
+    //! random times, counted by two workers.
 
     use proptest::prelude::*;
     use weir_proxy::observe::histogram::Histogram;
@@ -145,7 +148,7 @@ mod tests {
         let histogram = Histogram::default();
         let mut past = Past::new(start);
         for second in 1..=600u64 {
-            // The value tells when it came.
+            // The value reveals when it was recorded.
             histogram.record(second * 1000);
             let now = start + Duration::from_secs(second);
             let counts = Counts { answers: [0, second, 0, 0, 0], retries: second / 2 };
@@ -172,7 +175,7 @@ mod tests {
         let mut answers = 0;
         for half in 1..=120u32 {
             let now = start + Duration::from_millis(500) * half;
-            // A hundred a second for half a minute, then nobody.
+            // A hundred a second for half a minute, then none.
             answers += if half <= 60 { 50 } else { 0 };
             let counts = Counts { answers: [0, answers, 0, 0, 0], retries: 0 };
             let rate = past.lately(now, counts, &Snapshot::default()).answers_per_second;

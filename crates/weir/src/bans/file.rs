@@ -11,7 +11,7 @@ use weir_proxy::shield::bans::Block;
 use super::ledger::Ban;
 use crate::lasting::lines::{self, Broken};
 
-/// More is no file of ours: a million bans with long reasons.
+/// Largest file that can be weir's: a million bans with long reasons.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// A line. Times are seconds since 1970.
@@ -29,7 +29,8 @@ struct Line {
     forwarded: bool,
 }
 
-/// Reads a file, one ban after the other. One that is not there has none; one that somebody else may have written is an error.
+/// Reads a file, one ban after the other. A missing file has none; a file that another user may
+/// have written is an error.
 pub(super) fn read(path: &Path, mut each: impl FnMut(Block, Ban)) -> io::Result<Broken> {
     lines::read(path, FILE_BYTES_MAX, |line| parsed(line).map(|(block, ban)| each(block, ban)).is_some())
 }
@@ -40,7 +41,7 @@ fn parsed(line: &[u8]) -> Option<(Block, Ban)> {
     Some((Block::read(&network, 32, 128)?, ban))
 }
 
-/// Puts the line of a ban behind a text.
+/// Appends the line of a ban to a text.
 pub(super) fn append(text: &mut Vec<u8>, block: Block, ban: &Ban) {
     let line = Line {
         network: block.to_string(),
@@ -59,7 +60,8 @@ pub(super) fn append(text: &mut Vec<u8>, block: Block, ban: &Ban) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written is read again, and a broken line costs that line. How: a file in a directory of its own.
+    //! Proves: what is written can be read again, and a broken line costs only that line. How: a
+    //! file in a separate directory.
 
     use proptest::prelude::*;
 
@@ -68,7 +70,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
-        /// Whatever a line is taken for is written as a line that is taken for the same, and is one line.
+        /// Any line that is read as a ban is written as one line that is read as the same ban.
         #[test]
         fn any_line_that_is_read_is_written_and_read_again(
             network in "([0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}|[0-9a-f:]{2,9}|::ffff:1\\.2\\.3\\.4)(/[0-9]{1,3})?",
@@ -122,12 +124,12 @@ mod tests {
         let broken = format!("{}\n{{\n\n{}\n{}", whole[0], whole[1].replace("/48", "/480"), &whole[2][..20]);
         std::fs::write(&path, broken).unwrap();
         assert_eq!(all(), (bans[..1].to_vec(), Broken { count: 3, first: 2 }));
-        // What others may have written is not believed.
+        // A file that others may have written is not trusted.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         std::fs::set_permissions(&path, open).unwrap();
         let refused = read(&path, |_, _| panic!("a ban that is not ours")).unwrap_err();
         assert!(refused.to_string().contains("others may write it"), "{refused}");
-        // A link in the place of the new one is not followed.
+        // A link in the place of the new file is not followed.
         let other = directory.join("other");
         std::fs::write(&other, b"mine").unwrap();
         std::os::unix::fs::symlink(&other, directory.join("bans.new")).unwrap();

@@ -1,12 +1,12 @@
-//! What is told of bans: lines are kept while the list is locked, for nobody may wait for whoever reads standard error. Bound: [`LINES_MAX`] lines
-//! of changes in a second; the others are counted.
+//! Messages about bans: lines wait while the list is locked, so that no thread waits for the reader
+//! of standard error. Bound: [`LINES_MAX`] lines of changes in a second; further ones are counted.
 
 use crate::terminal::{tell, warn};
 
 /// Lines in one second.
 const LINES_MAX: u32 = 10;
 
-/// See the module.
+/// The waiting lines.
 #[derive(Debug, Default)]
 pub(super) struct Voice {
     /// Of the present second.
@@ -24,7 +24,7 @@ pub(super) enum Said {
 }
 
 impl Said {
-    /// Puts it on standard error.
+    /// Prints it to standard error.
     pub(super) fn print(self) {
         match self {
             Said::Told(line) => tell(line),
@@ -34,17 +34,17 @@ impl Said {
 }
 
 impl Voice {
-    /// What is to be printed.
+    /// Takes the lines to print.
     pub(super) fn take_said(&mut self) -> Vec<Said> {
         std::mem::take(&mut self.said)
     }
 
-    /// Something is wrong.
+    /// Adds a warning.
     pub(super) fn warn(&mut self, line: String) {
         self.said.push(Said::Warned(line));
     }
 
-    /// Something has changed, if there is room for it in this second.
+    /// Adds a line about a change, if this second has room for it.
     pub(super) fn tell(&mut self, now_s: u64, line: String) {
         self.look(now_s);
         if self.told < LINES_MAX {
@@ -55,7 +55,7 @@ impl Voice {
         }
     }
 
-    /// Tells what there was no room for, when that second is over.
+    /// Reports dropped lines, when their second is over.
     pub(super) fn look(&mut self, now_s: u64) {
         if self.second == now_s {
             return;
@@ -70,7 +70,7 @@ impl Voice {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a flood of lines is cut, and it is said how much of it. How: by hand.
+    //! Proves: a flood of lines is cut, and the number of dropped lines is reported. How: by hand.
 
     use super::*;
 

@@ -1,7 +1,8 @@
-//! Something that was read of files and is in force until they have changed into something else that is good.
+//! A value that was read from files, in force until they have changed into another good version.
 //!
-//! Called by [`super`] at each look. Files that can't be used change nothing; that is told when it is still so at the next look, for whoever
-//! exchanges files may be half done. Bound: a look at the metadata of each file, and one reading of files that have changed.
+//! Called by [`super`] at each check. Bad files change nothing. weir reports them if they are still
+//! bad at the next check, because their replacement may be half done. Bound: each check reads the
+//! metadata of each file, and the content of changed files once.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use weir_tls::{
 
 use crate::side::stamp::Stamp;
 
-/// How far something is from its end.
+/// How close a value is to its expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Age {
     Fine,
@@ -20,14 +21,14 @@ pub(super) enum Age {
     Over,
 }
 
-/// What is read of files.
+/// A value that is read from files.
 pub(super) trait Source {
     type Value: Debug;
 
-    /// What is said behind the reason when its files can't be used.
+    /// Text behind the error when its files are bad.
     const STAYS: &'static str;
 
-    /// All of its files.
+    /// Returns all of its files.
     fn files(&self) -> Vec<&Path>;
 
     /// Reads them.
@@ -36,15 +37,15 @@ pub(super) trait Source {
     /// What is wrong with them.
     fn read(&self) -> Result<Self::Value, BadPair>;
 
-    /// What is said when they were read again.
+    /// Returns the message after its files were read again.
     fn told(&self, value: &Self::Value) -> String;
 
-    /// How far it is from its end at this time, seconds since 1970.
+    /// Returns how close it is to its expiry at this time, seconds since 1970.
     fn age(_: &Self::Value, _: i64) -> Age {
         Age::Fine
     }
 
-    /// What is said of its age.
+    /// Returns the message about its expiry.
     fn age_text(_: &Self::Value, _: i64) -> Option<String> {
         None
     }
@@ -174,25 +175,25 @@ impl Source for OcspFile {
     }
 }
 
-/// Files as they were at some time; None: one is not there.
+/// Versions of files; None: a file is missing.
 type Stamps = Vec<Option<Stamp>>;
 
 fn stamps(source: &impl Source) -> Stamps {
     source.files().into_iter().map(|path| Stamp::at(path).ok()).collect()
 }
 
-/// What is in force, and its files.
+/// The value in force, and its files.
 #[derive(Debug)]
 pub(super) struct Kept<S: Source> {
     pub(super) source: S,
     pub(super) value: S::Value,
     /// Of the files that it was read from.
     read: Stamps,
-    /// Of files that could not be used, and whether that was told.
+    /// Of bad files, and whether they were reported.
     bad: Option<(Stamps, bool)>,
     /// What is wrong with the files now.
     pub(super) problem: Option<String>,
-    /// What was told of its age.
+    /// The reported age.
     age: Age,
 }
 
@@ -205,8 +206,8 @@ impl<S: Source> Kept<S> {
         Ok(Kept { source, value, read, bad: None, problem: None, age })
     }
 
-    /// Reads the files again if they have changed, and tells once when the end comes near, and when it is there. True: it is
-    /// something else now.
+    /// Reads the files again if they have changed. Reports once when the expiry is near, and once
+    /// when it has come. True: the value is another one now.
     pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
         let is_new = self.renew(tell);
         let age = S::age(&self.value, now);

@@ -1,5 +1,7 @@
-//! One look-up of a name: `/etc/hosts` first, unless name servers are given, then DNS for the kinds of addresses that are wanted, at the same
-//! time; of a service (RFC 2782) first its records. Called by [`super`], within a local set of tokio. Bounds: [`PATIENCE`], [`ADDRESSES_MAX`].
+//! One lookup of a name: `/etc/hosts` first, unless name servers are configured, then DNS for the
+//! wanted kinds of addresses at the same time. The lookup of a service (RFC 2782) begins with its
+//! records. Called by [`super`], within a local set of tokio. Bounds: [`PATIENCE`],
+//! [`ADDRESSES_MAX`].
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -15,16 +17,16 @@ use crate::side::dns::{Dns, Kind, relative};
 use crate::side::hosts::{HOSTS, Hosts};
 use crate::side::order::{Found, Missing};
 
-/// For all name servers together to answer.
+/// Longest time for all name servers together.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long an address of `/etc/hosts` holds.
+/// How long an address of `/etc/hosts` is valid.
 const HOSTS_TTL: Duration = Duration::from_secs(10);
-/// What is said of what can't be a name, also of the target `.` of a service that nobody gives.
+/// The result for text that cannot be a name, and for the target `.` of an unavailable service.
 const NO_NAME: Trouble = Trouble::Nothing("there can't be such a name", None);
-/// What is said when nobody answers.
+/// The result without a reply.
 const SILENCE: Trouble = Trouble::Failed("no name server answered in time");
 
-/// Who looks names up.
+/// Looks names up.
 #[derive(Debug)]
 pub(super) struct Asker {
     dns: Dns,
@@ -36,14 +38,14 @@ impl Asker {
     /// Call it within a tokio runtime.
     ///
     /// # Errors
-    /// What hickory-resolver has against the name servers.
+    /// The objections of hickory-resolver to the name servers.
     pub(super) fn new(plan: &DiscoveryPlan) -> Result<Rc<Asker>, String> {
         let dns = Dns::searching(&plan.resolvers, ADDRESSES_MAX).map_err(|error| error.to_string())?;
         let hosts = plan.resolvers.is_empty().then(|| RefCell::new(Hosts::new(HOSTS)));
         Ok(Rc::new(Asker { dns, hosts, family: plan.family }))
     }
 
-    /// The places of a name as it is written: `host:port`, or a service.
+    /// Returns the places of a name as it is written: `host:port`, or a service.
     pub(super) async fn look_up(self: Rc<Asker>, written: &str) -> Result<Answer, Trouble> {
         tokio::time::timeout(PATIENCE, self.find(&written.to_ascii_lowercase())).await.unwrap_or(Err(SILENCE))
     }
@@ -56,7 +58,7 @@ impl Asker {
         Ok(Answer { places, ttl: found.ttl, is_whole })
     }
 
-    /// Who gives a service, at all the addresses of each.
+    /// Looks a service up, with all the addresses of each of its hosts.
     async fn service(self: &Rc<Asker>, written: &str) -> Result<Answer, Trouble> {
         let name = relative(written).ok_or(NO_NAME)?;
         let (services, mut ttl) = self.dns.ask_service(&name).await.map_err(|why| trouble(&[why]))?;
@@ -86,7 +88,7 @@ impl Asker {
         }
     }
 
-    /// The addresses of a host, and whether that is all.
+    /// Returns the addresses of a host, and whether the list is complete.
     async fn host(self: &Rc<Asker>, host: &str) -> Result<(Found, bool), Trouble> {
         match self.in_hosts(host.trim_end_matches('.')) {
             Some(list) => Ok((Found { list, ttl: HOSTS_TTL }, true)),
@@ -101,7 +103,7 @@ impl Asker {
         (!list.is_empty()).then_some(list)
     }
 
-    /// What name servers say, and whether that is all.
+    /// Returns the reply of name servers, and whether it is complete.
     async fn in_dns(self: &Rc<Asker>, host: &str) -> Result<(Found, bool), Trouble> {
         let name = relative(host).ok_or(NO_NAME)?;
         let mut asking = JoinSet::new();
@@ -125,7 +127,7 @@ fn kind_of(address: IpAddr) -> Kind {
     if address.is_ipv4() { Kind::V4 } else { Kind::V6 }
 }
 
-/// What was found of each kind together.
+/// Joins the results of each kind.
 fn join(all: Vec<Result<Found, Missing>>) -> Result<(Found, bool), Trouble> {
     let mut found = Found { list: Vec::new(), ttl: Duration::MAX };
     let mut missing = Vec::new();
@@ -144,7 +146,7 @@ fn join(all: Vec<Result<Found, Missing>>) -> Result<(Found, bool), Trouble> {
     Ok((found, !missing.iter().any(|why| matches!(why, Missing::Failed | Missing::TimedOut))))
 }
 
-/// Why nothing was found, of all that was asked.
+/// Returns why no lookup had a result.
 fn trouble(missing: &[Missing]) -> Trouble {
     let told = missing.iter().filter_map(|why| match why {
         Missing::Name(ttl) | Missing::Kind(ttl) => *ttl,
@@ -162,20 +164,22 @@ fn trouble(missing: &[Missing]) -> Trouble {
     }
 }
 
-/// What a service is among all of its name: those of the lowest priority are used, the others are backups; the weights of a priority say
-/// which part of the written weight each has. Its address is left open.
+/// Returns the rank of a service among all of its name. Those of the lowest priority are used, the
+/// others are backups; the weights within a priority are shares of the configured weight. The
+/// address is left open.
 fn rank(service: &SRV, all: &[SRV]) -> Place {
     let lowest = all.iter().map(|other| other.priority).min().unwrap_or(0);
     let peers = all.iter().filter(|other| other.priority == service.priority);
     let most = peers.map(|other| u32::from(other.weight)).max().unwrap_or(0);
-    // Where all have no weight, they have the same.
+    // If none has a weight, all are equal.
     let share = (u32::from(service.weight) * 100).checked_div(most).map_or(100, |share| share.max(1));
     Place { address: UNLOCATED, share, backup: service.priority > lowest }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is certain wins over what is not, and what was found over both. How: every pair.
+    //! Proves: a certain result wins over an uncertain one, and found addresses over both. How:
+    //! every pair.
 
     use super::*;
     use hickory_resolver::proto::rr::Name;

@@ -1,8 +1,9 @@
-//! Servers that operators add while weir runs (`weir server add`): which can be added and removed, and what to say when one can't. Called by
-//! [`super`] for each such job, and before one is taken. Pure. Bound: [`TEMPORARY_MAX`]. docs/semantics.md §13.
+//! Servers that operators add while weir runs (`weir server add`): checks which can be added and
+//! removed, and explains why not. Called by [`super`] for each such job, and before one is taken.
+//! Pure. Bound: [`TEMPORARY_MAX`]. docs/semantics.md §13.
 //!
-//! They are kept nowhere but in memory ([`Written`](super::Written)), where a job changes them that has succeeded: each plan is made with them. So what
-//! could not be added or removed may be tried again.
+//! They are only in memory ([`Written`](super::Written)), and only a job that succeeds changes
+//! them: each plan is made with them. So an order that failed may be tried again.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +12,26 @@ use weir_proxy::plan::{Location, Plan, ServerPlan, UpstreamPlan};
 
 use crate::names::meant;
 
-/// Temporary servers over all upstreams, with those that are derived for another `pool`: a part of the slots that there is room for, so
-/// that names have theirs.
+/// Largest number of temporary servers over all upstreams, with those that are derived for another
+/// `pool`. It is a part of the available slots, so that names have theirs.
 pub(crate) const TEMPORARY_MAX: usize = 256;
 
-/// Options of a server that mean nothing where connections belong to clients.
+/// Options of a server that mean nothing if connections belong to clients.
 const OF_SHARED: [&str; 3] = ["connections-min", "connections", "connections-max"];
 
-/// What is to be added.
+/// A server to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Added {
     pub(crate) server: ServerPlan,
-    /// The options that were written.
+    /// The given options.
     written: Vec<String>,
 }
 
 impl Added {
-    /// A server at this address, with options of `server` and their values.
+    /// Parses a server at this address, with options of `server` and their values.
     ///
     /// # Errors
-    /// The fault of whoever wrote it: what is wrong, and the way out.
+    /// The user's error: the text has the problem and a remedy.
     pub(crate) fn read(address: &str, options: &[(String, String)]) -> Result<Added, String> {
         let server = parse_server(address, options)?;
         if server.is_name() {
@@ -46,7 +47,8 @@ impl Added {
 /// Temporary servers by the written name of their upstream.
 pub(crate) type Temporary = BTreeMap<String, Vec<ServerPlan>>;
 
-/// What becomes of those of a plan in its successor, a line each: one that stays has none, nor one that was removed.
+/// Returns what happens to the temporary servers of a plan in its successor. Each gets a line,
+/// except those that remain or were removed.
 pub(super) fn lines(plan: &Plan, wanted: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for (upstream, servers) in plan.temporary() {
@@ -65,10 +67,11 @@ pub(super) fn lines(plan: &Plan, wanted: &Plan) -> Vec<String> {
     lines
 }
 
-/// Those of a plan and one more. The plan is what is in force as soon as all that is known is.
+/// Returns the temporary servers of a plan with one more. The plan has everything that is known
+/// now.
 ///
 /// # Errors
-/// Why it can't be added, and the way out.
+/// Why it cannot be added, with a remedy.
 pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Temporary, String> {
     let server = &added.server;
     let all = upstreams(plan, upstream)?;
@@ -108,10 +111,11 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     Ok(temporary)
 }
 
-/// Those of such a plan, the second, without this one. The first is in force: what could not be added in whole can be removed from it.
+/// Returns the temporary servers of such a plan, the second, without this one. The first plan is in
+/// force: a server that was only partly added can be removed from it.
 ///
 /// # Errors
-/// Why it can't be removed, and the way out.
+/// Why it cannot be removed, with a remedy.
 pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str) -> Result<Temporary, String> {
     let all = upstreams(plan, upstream)?;
     let living = in_force.upstreams.iter().filter(|plan| !plan.is_retired() && plan.written_name() == upstream);
@@ -138,7 +142,7 @@ pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str
     Ok(temporary)
 }
 
-/// An upstream with all that were derived from it for routes with another `pool`.
+/// Returns an upstream, with those derived from it for routes with another `pool`.
 fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, String> {
     let forward = plan.forward.as_ref().and_then(|forward| plan.upstreams.get(forward.upstream));
     if forward.is_some_and(|forward| forward.name == name) {
@@ -165,7 +169,7 @@ fn present<'a>(plan: &'a UpstreamPlan, server: &str) -> Option<&'a ServerPlan> {
     plan.present().find(|one| one.name == server)
 }
 
-/// Where a server that is not temporary is written.
+/// The place of a server that is not temporary.
 enum Place<'a> {
     Configuration,
     /// It is one of the addresses of a name.
@@ -181,7 +185,7 @@ fn place<'a>(plan: &'a Plan, upstream: &str, server: &ServerPlan) -> Place<'a> {
     }
 }
 
-/// Where a server has come from, for people.
+/// Returns where a server is from, for people.
 fn origin(plan: &Plan, upstream: &str, server: &ServerPlan) -> String {
     match place(plan, upstream, server) {
         _ if server.temporary => "was added by `weir server add`".to_owned(),

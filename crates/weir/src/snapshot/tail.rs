@@ -1,6 +1,7 @@
-//! What became invalid since a snapshot was written, or is being written: behind its answers, each once, and no URL of which it has none: most requests
-//! that change something are for such. Called by the keeper (`snapshot`). Bounds: [`CHANGES_BYTES_MAX`], in the file and in memory, and 8 bytes for
-//! each key of the snapshot.
+//! Invalidations since a snapshot was begun: behind its responses, each once. URLs without a
+//! response in it are left out, because most requests that change something are for such URLs.
+//! Called by the keeper (`snapshot`). Bounds: [`CHANGES_BYTES_MAX`], in the file and in memory, and 8
+//! bytes for each key of the snapshot.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,26 +13,26 @@ use weir_cache::{Noted, Target, put_change};
 
 use super::file::CHANGES_BYTES_MAX;
 
-/// See the module.
+/// The changes behind a snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Tail<W> {
     out: W,
     bytes: u64,
-    /// All of them, for a URL that is posted to a thousand times a second is one.
+    /// All of them, so that a URL with a thousand POST requests a second is written once.
     said: BTreeSet<Vec<u8>>,
-    /// Hashes of the URLs of its answers, sorted. None: it is not known which they are.
+    /// Hashes of the URLs of its responses, sorted. None: the URLs are not known.
     urls: Option<Box<[u64]>>,
-    /// Since when something is not on the disk.
+    /// Time of the oldest change that is not on the disk.
     unsynced_since: Option<Instant>,
 }
 
 impl<W: Write> Tail<W> {
-    /// Behind so many bytes of changes that are there.
+    /// Continues behind this many bytes of existing changes.
     pub(super) fn after(out: W, bytes: u64) -> Tail<W> {
         Tail { out, bytes, said: BTreeSet::new(), urls: None, unsynced_since: None }
     }
 
-    /// From now on it is known which URLs there are answers of.
+    /// Sets the URLs of its responses.
     pub(super) fn concern<'a>(&mut self, urls: impl Iterator<Item = &'a [u8]>) {
         let mut hashes: Vec<u64> = urls.map(hash).collect();
         hashes.sort_unstable();
@@ -39,15 +40,15 @@ impl<W: Write> Tail<W> {
         self.urls = Some(hashes.into());
     }
 
-    /// Soon no more fits: time for another snapshot.
+    /// Whether it is nearly full: time for another snapshot.
     pub(super) fn is_long(&self) -> bool {
         self.bytes > CHANGES_BYTES_MAX / 2
     }
 
-    /// Adds what was noted.
+    /// Adds changes.
     ///
     /// # Errors
-    /// It is too much, or can't be written: what is in front is not to be used any more.
+    /// They do not fit, or cannot be written: the snapshot must not be used any more.
     pub(super) fn add(&mut self, noted: &Noted) -> io::Result<()> {
         let mut fits = !noted.has_more;
         let mut bytes = Vec::new();
@@ -69,7 +70,7 @@ impl<W: Write> Tail<W> {
     }
 }
 
-/// Whether there may be an answer that this is about, among those of these URLs.
+/// Whether a response of these URLs may be affected.
 fn is_concerned(urls: Option<&[u64]>, target: &Target) -> bool {
     match (target, urls) {
         (Target::Url(url), Some(urls)) => urls.binary_search(&hash(url)).is_ok(),
@@ -77,25 +78,26 @@ fn is_concerned(urls: Option<&[u64]>, target: &Target) -> bool {
     }
 }
 
-/// Two that are alike cost a few bytes that say nothing.
+/// A collision costs only a few useless bytes.
 fn hash(url: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(url)
 }
 
 impl Tail<File> {
-    /// Has it on the disk.
+    /// Syncs it to the disk.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.unsynced_since.take().is_some() { self.out.sync_data() } else { Ok(()) }
     }
 
-    /// Something has not been on the disk for so long.
+    /// Whether a change has been missing on the disk for this long.
     pub(super) fn is_unsynced_for(&self, time: Duration) -> bool {
         self.unsynced_since.is_some_and(|since| since.elapsed() >= time)
     }
 }
 
 impl Tail<Vec<u8>> {
-    /// Puts it behind the answers of a snapshot that is whole otherwise, and has all of that on the disk.
+    /// Appends it to the responses of an otherwise complete snapshot, and syncs all of that to the
+    /// disk.
     pub(super) fn behind(self, mut file: File) -> io::Result<Tail<File>> {
         file.write_all(&self.out)?;
         file.sync_data()?;
@@ -105,7 +107,7 @@ impl Tail<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each change is said once, and what is too much is an error. How: a tail in memory.
+    //! Proves: each change is written once, and too much is an error. How: a tail in memory.
 
     use weir_cache::{Change, Changed};
 
@@ -133,7 +135,7 @@ mod tests {
         assert!(tail.add(&noted(many, 1000)).is_err());
     }
 
-    /// Else changes that come without a pause are never had on the disk.
+    /// Otherwise changes without a pause would never reach the disk.
     #[test]
     fn what_comes_later_puts_off_nothing() {
         let mut tail = Tail::<Vec<u8>>::default();
@@ -155,7 +157,7 @@ mod tests {
         let mut expected = Vec::new();
         [1, 1000].into_iter().for_each(|at| assert!(put_change(&mut expected, &many.list[at])));
         assert_eq!(tail.out, expected);
-        // What is not about one URL always is.
+        // A change that is not about one URL is always written.
         let host = Change { target: Target::Host(b"b".to_vec()), is_soft: true };
         tail.add(&Noted { list: vec![host.clone()], has_more: false }).unwrap();
         assert!(put_change(&mut expected, &host));

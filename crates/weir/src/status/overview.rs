@@ -1,4 +1,5 @@
-//! `weir status` for people: one screen that shows which server is in trouble and why. Pure: document -> text.
+//! `weir status` for people: one screen that shows which server is in trouble and why. Pure:
+//! document -> text.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(crate) struct Look {
     pub(crate) colour: bool,
 }
 
-/// What is left out first where it is narrow: the mean rate, weight, 2xx, p90, connections.
+/// Left out first on a narrow terminal: the mean rate, weight, 2xx, p90, connections.
 const COLUMNS: [Column; 15] = [
     text("SERVER"),
     text("STATE"),
@@ -35,14 +36,14 @@ const COLUMNS: [Column; 15] = [
     number("RETRY", 0),
     number("CONNS", 1),
 ];
-/// A problem this old is not shown beside a server that is well.
+/// A problem this old is not shown beside a healthy server.
 const OLD_US: u64 = 300_000_000;
 
-/// The whole screen.
+/// Returns the whole screen.
 pub(crate) fn overview(status: &Status, look: Look) -> String {
     let mut out = head(status, look);
     if !status.workers.is_empty() && status.workers.iter().all(|worker| worker.ended) {
-        // Nobody is left who knows how servers are.
+        // No worker is left that knows the state of the servers.
         return out;
     }
     let rows: Vec<Row> = status.upstreams.iter().flat_map(|upstream| &upstream.servers).map(row).collect();
@@ -115,7 +116,7 @@ fn head(status: &Status, look: Look) -> String {
     out
 }
 
-/// Clients who are not let in, if there are or were any.
+/// Returns a line about banned clients, if there are or were any.
 fn bans(status: &Status) -> String {
     let bans = &status.bans;
     if bans.total == 0 && bans.in_force == 0 {
@@ -134,13 +135,13 @@ fn bans(status: &Status) -> String {
     )
 }
 
-/// Which of them the kernel knows, and by what.
+/// Returns how many of them the kernel knows, and how it drops packets.
 fn in_kernel(bans: &crate::admin::document::Bans) -> String {
     let tier = bans.kernel_tier.as_deref().unwrap_or_default();
     bans.in_kernel.map_or_else(String::new, |known| format!(" ({} in the kernel, {tier})", count(known)))
 }
 
-/// The same to be watched: sick servers first, all upstreams in one table.
+/// Returns the same for watching: sick servers first, all upstreams in one table.
 pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
     let mut head: Vec<String> = head(status, look).lines().map(str::to_owned).collect();
     head.push(String::new());
@@ -181,7 +182,7 @@ pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
     Page { head, body: lines.collect(), sorted: true }
 }
 
-/// A name in so many characters: its begin, and its end, where names differ.
+/// Shortens a name to this many characters: its begin, and its end, where names differ.
 fn shortened(name: &str, characters_max: usize) -> String {
     let all: Vec<char> = name.chars().collect();
     if all.len() <= characters_max {
@@ -192,7 +193,7 @@ fn shortened(name: &str, characters_max: usize) -> String {
     all[..begin].iter().chain(&['.', '.']).chain(&all[end..]).collect()
 }
 
-/// What somebody should look after, beside servers: a line each.
+/// Returns what needs attention besides servers, a line each.
 pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     let mut all = super::tls::troubles(status);
     let mut add = |text: String, tone: Tone| all.push(Cell { text, tone });
@@ -236,7 +237,7 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     all
 }
 
-/// A word of the document for people.
+/// Returns a word of the document for people.
 fn sentence(unready: &str) -> String {
     match unready.split_once(' ') {
         Some(("no-server", upstream)) => format!("no server of {upstream} can be used"),
@@ -251,7 +252,7 @@ fn heading(upstream: &Upstream, look: Look) -> String {
     format!("{}  {}\n", upstream.name, tone.paint(&format!("{usable} of {all} servers up"), look.colour))
 }
 
-/// How a state looks.
+/// Returns the tone of a state.
 pub(crate) fn tone(state: &str) -> Tone {
     match state {
         "up" => Tone::Good,
@@ -290,7 +291,7 @@ fn row(server: &Server) -> Row {
     Row { cells, below: remark(server) }
 }
 
-/// What the operator should know of a server, in one line.
+/// Returns what the operator should know of a server, in one line.
 pub(crate) fn remark(server: &Server) -> Option<Cell> {
     let mut parts: Vec<String> = Vec::new();
     let ago = |problem: &Problem| format!("{} {} ago", problem.word, span(Duration::from_micros(problem.ago_us)));
@@ -333,13 +334,13 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
     (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
 }
 
-/// Why a server is not pipelined until somebody clears it.
+/// Returns why a server is not pipelined until an operator clears it.
 pub(crate) fn lasting_doubt(server: &Server) -> String {
     let doubt = server.penalty_for.as_deref().unwrap_or("it sent an answer too many");
     format!("not pipelined: {doubt}; `weir server clear` after it is mended")
 }
 
-/// Those that are only noted may be innocent, and are in the JSON.
+/// Returns the suspects. Requests that are only noted may be innocent, and are only in the JSON.
 fn suspects(status: &Status, look: Look) -> String {
     const COLUMNS: [Column; 6] =
         [text("UPSTREAM"), text("METHOD"), text("HOST"), text("PATH"), number("DEATHS", 0), text("STATE")];
@@ -363,7 +364,7 @@ fn suspects(status: &Status, look: Look) -> String {
     format!("\n{heading}\n{}", table(&COLUMNS, &rows, 2, look.width, look.colour))
 }
 
-/// What a client sent, safe for a terminal, and not too long.
+/// Returns text that a client sent, safe for a terminal, and not too long.
 fn plain(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let shown: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
@@ -373,7 +374,7 @@ fn plain(text: &str) -> String {
     }
 }
 
-/// One line, for whoever reads it later.
+/// Returns one line, for a log.
 pub(crate) fn line(status: &Status) -> String {
     let clients = &status.clients;
     let servers = || status.upstreams.iter().flat_map(|upstream| &upstream.servers);

@@ -1,7 +1,7 @@
-//! `weir status --watch` on a terminal: asks again and again, shows what [`super::screen`] makes of it, obeys keys, and leaves the
-//! terminal as it was. A weir that ends is waited for, whichever comes in its place.
+//! `weir status --watch` on a terminal: queries regularly, shows the page of [`super::screen`],
+//! handles keys, and restores the terminal. If weir ends, it waits for a new one.
 //!
-//! Called by `status`. A thread asks, so that keys are heard while nobody answers.
+//! Called by `status`. A separate thread queries, so that keys work even without a response.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -31,20 +31,20 @@ use crate::client::{Client, Unanswered};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// How long a key or an answer may wait to be noticed.
+/// How long a key or a response may wait to be noticed.
 const NOTICE: Duration = Duration::from_millis(50);
-/// Columns and rows of a terminal that does not say how many it has.
+/// Columns and rows of a terminal that does not report its size.
 const SIZE: (usize, usize) = (80, 24);
 
 type News = Result<Seen, Unanswered>;
 
-/// A terminal that is drawn on; as it was before when this is dropped.
+/// A terminal with the screen on it; dropping this restores it.
 struct Screen;
 
 impl Screen {
     fn enter() -> io::Result<Screen> {
         enable_raw_mode()?;
-        // From here on whatever fails is undone by the drop.
+        // From here on the drop undoes everything after a failure.
         let screen = Screen;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(screen)
@@ -65,16 +65,17 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to tell when the terminal is gone.
+        // If the terminal is gone, no one can read an error.
         let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }
 }
 
-/// Where keys come from: as crossterm, standard input if that is a terminal, else the one of the session.
+/// The source of keys: as in crossterm, standard input if that is a terminal, else that of the
+/// session.
 struct Keys(OwnedFd);
 
-/// What came of waiting for a key.
+/// The result of waiting for a key.
 enum Heard {
     Nothing,
     /// A key, or another size.
@@ -92,7 +93,8 @@ impl Keys {
         File::open("/dev/tty").map(|terminal| Keys(terminal.into()))
     }
 
-    /// Waits as long as [`NOTICE`]. crossterm is not asked when the terminal is gone: it would read its end again and again, and never return.
+    /// Waits as long as [`NOTICE`]. It does not call crossterm when the terminal is gone: crossterm
+    /// would read the end of the file again and again, and never return.
     fn wait(&self) -> io::Result<Heard> {
         let mut keys = [PollFd::new(&self.0, PollFlags::IN)];
         let notice = Timespec { tv_sec: 0, tv_nsec: NOTICE.subsec_nanos().into() };
@@ -108,7 +110,8 @@ impl Keys {
     }
 }
 
-/// Until a key or a signal ends it, or the terminal is gone. `first` is what weir said before it began.
+/// Watches until a key or a signal ends it, or the terminal is gone. `first` is the response from
+/// before it began.
 ///
 /// # Errors
 /// The terminal's.
@@ -124,13 +127,13 @@ pub(super) fn watch(client: Client, what: Option<What>, pause: Duration, first: 
     let keys = Keys::open().map_err(failed)?;
     let mut screen = Some(Screen::enter().map_err(failed)?);
     let mut watched = Watched { seen: first, at: Instant::now(), away: None, view: View::default() };
-    // The terminal is as it was before anything is said of what went wrong with it.
+    // The terminal is restored before an error about it is printed.
     let outcome = attend(&mut watched, &mut screen, &keys, &receiver, &ended);
     drop(screen);
     outcome.map_err(failed)
 }
 
-/// Asks until nobody wants to know.
+/// Queries until the receiver is gone.
 fn ask(client: &Client, what: Option<&What>, pause: Duration, sender: &SyncSender<News>) {
     loop {
         std::thread::sleep(pause);
@@ -140,11 +143,11 @@ fn ask(client: &Client, what: Option<&What>, pause: Duration, sender: &SyncSende
     }
 }
 
-/// What is known, and how it is looked at.
+/// The last response, and the user's view of it.
 struct Watched {
     seen: Seen,
     at: Instant,
-    /// Why nothing newer is known.
+    /// Why it is not newer.
     away: Option<String>,
     view: View,
 }
@@ -188,7 +191,7 @@ fn attend(
 }
 
 impl Watched {
-    /// Takes what came; false: nothing.
+    /// Takes a response; false: none has arrived.
     fn hear(&mut self, receiver: &Receiver<News>) -> bool {
         match receiver.try_recv() {
             Ok(Ok(seen)) => (self.seen, self.at, self.away) = (seen, Instant::now(), None),

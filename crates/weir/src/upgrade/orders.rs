@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Ordered {
     upstream: String,
     server: String,
-    /// How it rests; None: it serves.
+    /// Whether it is drained or disabled; None: it serves.
     rest: Option<Rest>,
     /// The configured weight, and the ordered one.
     weight: Option<(u32, u32)>,
@@ -47,7 +47,7 @@ struct Temporary {
 /// Servers that were added, by the name of their upstream as written.
 pub(super) type Added = BTreeMap<String, Vec<ServerPlan>>;
 
-/// How a server rests.
+/// Why a server gets no new requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Rest {
