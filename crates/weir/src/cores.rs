@@ -1,5 +1,5 @@
-//! Looks after the cores of the workers while weir runs, and tells the operator of workers that had to leave theirs. Called by
-//! `run::supervise`.
+//! Watches the cores of the workers while weir runs, and warns the operator of workers that had to
+//! leave theirs. Called by `run::supervise`.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use weir_worker::{Change, Cores, Pinning, Running};
 
 use crate::terminal::warn;
 
-/// How often it is told that workers were let go; status and metrics tell each time.
+/// Shortest time between two warnings; status and metrics count every such change.
 const TELL_EVERY: Duration = Duration::from_secs(600);
 
-/// See the module.
+/// Watches the cores.
 pub(crate) struct Caretaker {
     cores: Cores,
     told: Option<Instant>,
 }
 
 impl Caretaker {
-    /// Of workers that run.
+    /// For running workers.
     pub(crate) fn new(running: &Running, pinning: PinningChoice) -> Caretaker {
         Caretaker { cores: running.cores(self::pinning(pinning)), told: None }
     }
 
-    /// Looks at them. Call it some times a second.
+    /// Checks them. Call it a few times a second.
     pub(crate) fn look(&mut self) {
         let changes = self.cores.look();
         let Some(Change { worker, core, .. }) = changes.iter().find(|change| change.is_free) else { return };
@@ -35,7 +35,7 @@ impl Caretaker {
     }
 }
 
-/// Whether something is to be told that was last told then.
+/// Whether a warning is due, given its last time.
 fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
     let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY);
     if is_due {
@@ -44,7 +44,7 @@ fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
     is_due
 }
 
-/// The workers' word for what the configuration says.
+/// Translates the configured pinning.
 pub(crate) fn pinning(choice: PinningChoice) -> Pinning {
     match choice {
         PinningChoice::Soft => Pinning::Soft,

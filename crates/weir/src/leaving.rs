@@ -1,6 +1,7 @@
-//! How a running weir ends: it is not ready any more, then takes nobody new, then what was asked is answered. Or it has a successor: then
-//! who is new is that one's, and tunnels may stay longer. Called by `run`, which brings signals and looks again and again. Bounds: `delay`
-//! and `drain` of `shutdown` (docs/semantics.md §12), `tunnels` of `upgrade` (docs/semantics.md §16).
+//! How a running weir ends: it reports that it is not ready, then stops accepting, then answers the
+//! requests it has. With a successor, that one accepts new clients, and tunnels may last longer.
+//! Called by `run`, which passes signals and calls regularly. Bounds: `delay` and `drain` of
+//! `shutdown` (docs/semantics.md §12), `tunnels` of `upgrade` (docs/semantics.md §16).
 
 use std::time::{Duration, Instant};
 
@@ -11,34 +12,34 @@ use crate::notify;
 use crate::terminal::{tell, warn};
 use crate::upgrade::Handed;
 
-/// See the module.
+/// The present step.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving(Step);
 
 #[derive(Debug, Default)]
 enum Step {
-    /// Nobody wants it to.
+    /// Not ending.
     #[default]
     No,
-    /// Balancers are to look away until then.
+    /// Until then balancers may notice that weir is not ready.
     Delay { until: Instant, drain: Duration },
-    /// What was asked is answered, until then.
+    /// Until then weir answers the requests it has.
     Drain { since: Instant, until: Instant },
     /// The same beside a successor; tunnels have more time.
     Beside { since: Instant, until: Instant, tunnels_until: Instant },
-    /// Only tunnels are left, until then.
+    /// Until then only tunnels are left.
     Tunnels { since: Instant, until: Instant },
     /// At once.
     End,
 }
 
 impl Leaving {
-    /// It has begun.
+    /// Whether it has begun.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.0, Step::No)
     }
 
-    /// There is a successor.
+    /// Whether a successor exists.
     pub(crate) fn is_beside(&self) -> bool {
         matches!(self.0, Step::Beside { .. } | Step::Tunnels { .. })
     }
@@ -76,7 +77,7 @@ impl Leaving {
         self.go_on(running);
     }
 
-    /// What is due by now.
+    /// Does what is due by now.
     pub(crate) fn go_on(&mut self, running: &Running) {
         let now = Instant::now();
         match self.0 {
@@ -115,7 +116,7 @@ impl Leaving {
         running.stop();
     }
 
-    /// The workers have ended.
+    /// Reports that the workers have ended.
     pub(crate) fn is_over(&self) {
         if let Step::Drain { since, .. } | Step::Beside { since, .. } | Step::Tunnels { since, .. } = self.0 {
             tell(format_args!("drained in {:.1?}; ended", since.elapsed()));
@@ -123,7 +124,7 @@ impl Leaving {
     }
 }
 
-/// Clients that are connected.
+/// Returns the number of connected clients.
 fn clients(running: &Running) -> u64 {
     running.views().iter().map(|view| view.counters.client_connections.get()).sum()
 }

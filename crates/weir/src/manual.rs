@@ -1,5 +1,5 @@
-//! `weir completion` and `weir man`: what shells and man(1) know of the command line, made from its own description. Packages are built with
-//! them. Touches no socket.
+//! `weir completion` and `weir man`: the command line for shells and man(1), made from its own
+//! description. Packages are built with them. Opens no socket.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,7 +12,7 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// What is typed for the page of the configuration, which is no verb.
+/// The argument for the page of the configuration, which is not a verb.
 const CONFIGURATION: &str = "weir.kdl";
 
 /// `weir completion`.
@@ -47,7 +47,7 @@ pub(crate) struct ManArgs {
 /// Prints the completions of a shell.
 ///
 /// # Errors
-/// None; it has the shape of a verb.
+/// None; it has the signature of a verb.
 pub(crate) fn completion(arguments: &CompletionArgs) -> Result<(), Failure> {
     let mut out = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "weir", &mut out);
@@ -58,7 +58,7 @@ pub(crate) fn completion(arguments: &CompletionArgs) -> Result<(), Failure> {
 /// Prints a page, or writes all of them.
 ///
 /// # Errors
-/// There is no such verb, or a page can't be written.
+/// The verb does not exist, or a page cannot be written.
 pub(crate) fn man(arguments: &ManArgs) -> Result<(), Failure> {
     match &arguments.dir {
         Some(dir) => std::fs::create_dir_all(dir)
@@ -76,14 +76,14 @@ pub(crate) fn man(arguments: &ManArgs) -> Result<(), Failure> {
     }
 }
 
-/// The command line as pages have it.
+/// Returns the command line as in the pages.
 fn whole() -> Command {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
     whole
 }
 
-/// Writes the page of a verb, and those of all in it.
+/// Writes the page of a verb, and those of its sub-verbs.
 fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         write_all(inner, dir)?;
@@ -91,7 +91,7 @@ fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
     std::fs::write(dir.join(clap_mangen::Man::new(command.clone()).get_filename()), rendered(command)?)
 }
 
-/// The page of a verb.
+/// Returns the page of a verb.
 fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
     let whole = whole();
     let mut command: &Command = &whole;
@@ -104,8 +104,8 @@ fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
     Ok(rendered(command))
 }
 
-/// A page in the language of man(7). Nothing is hyphenated, because options and file names are copied from pages, and examples keep their
-/// lines.
+/// Returns a page in the language of man(7). Hyphenation is off, because users copy options and
+/// file names from pages, and examples keep their lines.
 fn rendered(command: &Command) -> io::Result<Vec<u8>> {
     let man = clap_mangen::Man::new(command.clone());
     let mut page = Vec::new();
@@ -131,7 +131,8 @@ fn rendered(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What stands behind the options of a verb: prose that is filled, and lines that stand as they are because they are indented.
+/// Formats the text behind the options of a verb: prose is filled, indented lines remain as they
+/// are.
 fn sections(text: &str) -> String {
     let mut out = String::new();
     let (mut section, mut is_example) = ("", false);
@@ -171,7 +172,7 @@ fn end_example(out: &mut String, is_example: &mut bool) {
     }
 }
 
-/// A line that is nothing but text: hyphens can be copied, and it is no request.
+/// Escapes a line of text: hyphens can be copied, and a leading dot is not a request.
 fn plain(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
     if text.starts_with('.') { format!("\\&{text}") } else { text }

@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::secure::TlsArgs;
 use crate::{run, terminal};
 
-/// How often the terminal shows how far it is.
+/// How often the terminal shows progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// Failures that are shown one by one; all of them are counted, and JSON has each.
 const FAILURES_SHOWN_MAX: u64 = 100;
 
-/// Longest pause, threshold and time-out.
+/// Longest pause, threshold and timeout.
 const TIME_US_MAX: u64 = 3_600_000_000;
-/// To the beginning of the line, and nothing behind it.
+/// To the beginning of the line, and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
 /// `weir probe`.
@@ -73,10 +73,10 @@ pub(crate) struct ProbeArgs {
 #[derive(Debug, Clone, Copy)]
 struct CloseEvery(Option<u64>);
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// A URL that can't be read, a target that is not there or not permitted, requests that failed.
+/// A malformed URL, an unavailable or forbidden target, failed requests.
 pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| run::failed("signals", &error))?;
     let json = arguments.json;
@@ -90,7 +90,7 @@ pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
     if let Some(why) = unreachable {
         return Err(Failure::Running(format!("weir probe: {}: {why}\n", shown(&options.place))));
     }
-    // Kept to the end: the prober, if it still runs, tells nothing more.
+    // Held to the end, so that the prober prints nothing more if it still runs.
     let summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
     terminal::print(&if json { last_line(&options, &summary, interrupted) } else { last_text(&summary, interrupted) });
     match summary.failed() {
@@ -99,7 +99,7 @@ pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
     }
 }
 
-/// What the flags mean; warns about a stranger.
+/// Converts the flags; warns about a foreign server.
 fn options(arguments: ProbeArgs) -> Result<ProbeOptions, Failure> {
     let usage = |why: String| Failure::Usage(format!("weir probe: {why}\n"));
     let (place, url) = match arguments.unix {
@@ -162,8 +162,8 @@ fn shown_time(time: Duration) -> String {
     show_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Probes on a thread of its own, so that a signal ends it also while it waits for a server that never answers. Whether
-/// a signal came, and why nobody could be asked.
+/// Probes on a separate thread, so that a signal ends it even while it waits for a silent server.
+/// Returns whether a signal came, and why the server could not be reached.
 fn until_signal(
     options: &ProbeOptions,
     summary: &Arc<Mutex<Summary>>,
@@ -186,13 +186,13 @@ fn until_signal(
     Ok((false, unreachable))
 }
 
-/// What is shown while it runs.
+/// The output while it runs.
 struct View {
     count: u64,
     json: bool,
-    /// Columns, where there is a terminal to show progress on.
+    /// Columns, if there is a terminal for progress.
     columns: Option<usize>,
-    /// When progress was shown, and whether it stands there.
+    /// When progress was last shown, and whether it is still visible.
     progress: (Instant, bool),
     failures_shown: u64,
     /// The first connection could not be made.
@@ -206,7 +206,7 @@ impl View {
     }
 
     fn tell(&mut self, summary: &Summary, finding: Option<&Finding>) -> Next {
-        // A server that resets connections at once is there.
+        // A server that resets connections at once is reachable.
         if let Some(Finding { number: 1, outcome: Outcome::Failed { phase: Phase::Connect, kind, detail, .. }, .. }) =
             finding
             && *kind != Kind::Reset
@@ -255,7 +255,7 @@ impl View {
         self.progress = (Instant::now(), true);
     }
 
-    /// Takes the progress away again.
+    /// Clears the progress.
     fn clear(&mut self) {
         if std::mem::take(&mut self.progress.1) {
             terminal::print(CLEAR);
@@ -263,14 +263,14 @@ impl View {
     }
 }
 
-/// The results for people.
+/// Returns the results for people.
 fn last_text(summary: &Summary, interrupted: bool) -> String {
     let clear = if terminal::size().is_some() { CLEAR } else { "" };
     let so_far = if interrupted { "interrupted; so far:\n" } else { "" };
     format!("{clear}\n{so_far}{}", summary.text())
 }
 
-/// The results for programs.
+/// Returns the results for programs.
 fn last_line(options: &ProbeOptions, summary: &Summary, interrupted: bool) -> String {
     let mut line = summary.json();
     line["url"] = Value::from(format!("{}{}{}", Url::scheme(options.tls.is_some()), options.host, options.path));
@@ -279,7 +279,7 @@ fn last_line(options: &ProbeOptions, summary: &Summary, interrupted: bool) -> St
     format!("{line}\n")
 }
 
-/// `5`, `5ms`, `2s`, `500us`.
+/// Parses `5`, `5ms`, `2s`, `500us`.
 fn time(text: &str) -> Result<Duration, String> {
     let read = time_us(text).filter(|time_us| *time_us <= TIME_US_MAX).map(Duration::from_micros);
     read.ok_or_else(|| "expected a time such as 500us, 20ms or 2s, at most 3600s".to_owned())

@@ -1,4 +1,4 @@
-//! The options of TLS that `weir bomb` and `weir probe` share: whom to trust, what to offer.
+//! The TLS options of `weir bomb` and `weir probe`: which certificates to trust, what to offer.
 
 use std::path::PathBuf;
 
@@ -38,10 +38,11 @@ enum TlsVersion {
 }
 
 impl TlsArgs {
-    /// What they mean for a server that speaks TLS, or doesn't; `http2` is offered, or HTTP/1.1.
+    /// Returns the client for these options, given whether the server uses TLS; it offers `http2`,
+    /// or HTTP/1.1.
     ///
     /// # Errors
-    /// What can't be had, or is said for nothing; in one line.
+    /// An option that is impossible or has no effect; in one line.
     pub(crate) fn client(&self, is_tls: bool, http2: bool) -> Result<Option<Client>, String> {
         if !is_tls {
             return self.first_given().map_or(Ok(None), |name| Err(format!("{name} is for URLs with https://")));

@@ -1,4 +1,5 @@
-//! `weir shield`: what limits of a running weir do, and who is close to one or over it. Asks its admin socket (docs/semantics.md §21).
+//! `weir shield`: shows what limits of a running weir do, and which clients are close to or over a
+//! limit. Uses its admin socket (docs/semantics.md §21).
 
 use std::time::Duration;
 
@@ -59,10 +60,10 @@ Example:
     },
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Nobody answers, or there are no limits, or none of that name.
+/// weir does not reply, has no limits, or has none of that name.
 pub(crate) fn shield(arguments: &ShieldArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     let (path, json) = match &arguments.view {
@@ -121,7 +122,7 @@ fn top(clients: &[ShieldClient], look: Look) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: people see who is over a limit. How: a made-up document.
+    //! Proves: people see which clients are over a limit. How: a made-up document.
 
     use super::*;
     use crate::admin::document::Limit;

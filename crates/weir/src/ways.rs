@@ -1,5 +1,6 @@
-//! What a configuration asks of the kernel's TCP, tried before anything depends on it: congestion controls, options of sockets, and sockets with
-//! addresses of others. Called at the start, when privileges are given up that are to be, and before a reload.
+//! What a configuration needs of the kernel's TCP, tried before anything depends on it: congestion
+//! controls, options of sockets, and sockets with foreign addresses. Called at the start, after
+//! dropping the privileges that are to be dropped, and before a reload.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +8,27 @@ use weir_proxy::plan::{Plan, Source, Tuning};
 
 use crate::failure::Failure;
 
-/// Whether any socket has something that only some may give it (CAP_NET_RAW).
+/// Whether any socket has an option that needs a privilege (CAP_NET_RAW).
 pub(crate) fn need_raw(plan: &Plan) -> bool {
     are_transparent(plan) || tunings(plan).any(|tuning| tuning.needs_raw())
 }
 
-/// Options of sockets that are chosen anywhere.
+/// Returns the configured options of sockets.
 fn tunings(plan: &Plan) -> impl Iterator<Item = &Tuning> {
     let upstreams = plan.upstreams.iter().filter_map(|upstream| upstream.dial.tuning.as_deref());
     plan.listeners.iter().filter_map(|listener| listener.tuning.as_deref()).chain(upstreams)
 }
 
-/// Whether any socket has an address of somebody else.
+/// Whether any socket has a foreign address.
 fn are_transparent(plan: &Plan) -> bool {
     let is_client = plan.upstreams.iter().any(|upstream| upstream.dial.source == Source::Client);
     is_client || plan.listeners.iter().any(|listener| listener.transparent)
 }
 
-/// Whether this thread, and those that it makes, can have what the plan asks.
+/// Checks that this thread, and those that it makes, can do what the plan needs.
 ///
 /// # Errors
-/// What can't be had, and the way out.
+/// What is impossible, with a remedy.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     let upstreams = plan.upstreams.iter().flat_map(|upstream| upstream.dial.congestion.names());
     let names: BTreeSet<&str> = plan

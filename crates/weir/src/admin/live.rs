@@ -1,8 +1,8 @@
-//! What the live page shows, as JSON: docs/status.md#the-live-page. Called by `routes`; pure.
+//! The data of the live page, as JSON: docs/status.md#the-live-page. Called by `routes`; pure.
 //!
-//! Everybody who can connect to the metrics listener can read it: it has states, counts and names of the configuration, and
-//! nothing that clients sent. Bounds: [`SERVERS_MAX`] servers, sick ones first, and [`PIPES_MAX`] connections,
-//! [`PIPES_OF_SERVER_MAX`] of each.
+//! Every client of the metrics listener can read it. So it has states, counts and names of the
+//! configuration, and nothing that clients sent. Bounds: [`SERVERS_MAX`] servers, sick ones first,
+//! and [`PIPES_MAX`] connections, [`PIPES_OF_SERVER_MAX`] of each.
 
 use serde::Serialize;
 
@@ -13,9 +13,9 @@ use super::history::Sample;
 use super::reading::{Reading, ServerReading};
 use crate::status::overview;
 
-/// Servers that are shown.
+/// Servers in the data.
 const SERVERS_MAX: usize = 200;
-/// Connections that are shown in all ...
+/// Connections in the data in total ...
 const PIPES_MAX: usize = 1000;
 /// ... and of each server.
 const PIPES_OF_SERVER_MAX: usize = 64;
@@ -29,7 +29,7 @@ pub(crate) struct Live {
     state: String,
     ready: bool,
     driver: String,
-    /// What somebody should look after, in sentences.
+    /// What needs attention, in sentences.
     notices: Vec<String>,
     /// Connections of clients.
     clients: u64,
@@ -38,9 +38,9 @@ pub(crate) struct Live {
     workers: Vec<Worker>,
     /// Sick ones first.
     servers: Vec<LiveServer>,
-    /// How many there are.
+    /// Number of all servers.
     servers_all: usize,
-    /// How many of them take requests.
+    /// Number of servers that take requests.
     servers_usable: usize,
     samples: Vec<Sample>,
 }
@@ -53,7 +53,7 @@ struct LiveServer {
     state: String,
     /// It gets requests only while no other server of its upstream can.
     backup: bool,
-    /// Not as it should be.
+    /// It has a problem.
     sick: bool,
     /// What the operator should know of it.
     remark: Option<String>,
@@ -69,16 +69,17 @@ struct LiveServer {
     depth: u32,
     connections: Connections,
     pipes: Vec<Pipe>,
-    /// Connections that are not among them.
+    /// Further connections, left out above.
     pipes_more: usize,
 }
 
-/// A connection to a server that is there, or should be: number, worker, state, in flight, in line behind those, answers.
+/// A connection to a server that exists, or should: number, worker, state, in flight, in line
+/// behind those, responses.
 type Pipe = (u32, usize, &'static str, u32, u32, u64);
 
-/// Of what is read at one moment; `status` is of the same reading.
+/// Makes the data of one reading; `status` is of the same reading.
 pub(crate) fn live(mut status: Status, reading: &Reading, samples: Vec<Sample>) -> Live {
-    // What is wrong with the configuration may quote it.
+    // An error in the configuration may quote it.
     status.reload.error = status.reload.error.map(|_| "`weir status` says why".to_owned());
     let notices = overview::notices(&status).into_iter().map(|cell| cell.text).collect();
     let servers = status.upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(|of| (&upstream.name, of)));

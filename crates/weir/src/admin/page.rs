@@ -1,8 +1,9 @@
-//! The live page at `/` of the metrics listener: one file that needs nothing else. docs/status.md#the-live-page.
+//! The live page at `/` of the metrics listener: one self-contained file.
+//! docs/status.md#the-live-page.
 //!
-//! Called by `routes`. A browser runs no script and uses no style but those that stand in the file: the policy that it is
-//! served with has their digests. What the page shows comes from `/live.json`,
-//! and gets in as text only.
+//! Called by `routes`. A browser runs only the script and uses only the style in the file: the
+//! policy of the response has their digests. The data comes from `/live.json`, and enters the page
+//! only as text.
 
 use std::sync::OnceLock;
 
@@ -13,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 /// The whole file.
 pub(crate) const PAGE: &str = include_str!("page.html");
 
-/// What the page may do: its own style and script, and asking where it came from.
+/// Returns what the page may do: use its own style and script, and send requests to its origin.
 pub(crate) fn policy() -> &'static str {
     static POLICY: OnceLock<String> = OnceLock::new();
     POLICY.get_or_init(|| {
@@ -25,7 +26,7 @@ pub(crate) fn policy() -> &'static str {
     })
 }
 
-/// What stands in the page's one element of this name.
+/// Returns the content of the page's only element of this name.
 fn between(tag: &str) -> &'static str {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
     let inner = PAGE.split_once(&open).and_then(|(_, rest)| rest.split_once(&close));
@@ -38,15 +39,15 @@ fn digest(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the page brings all it needs, and puts nothing into itself but text. How: its words. That its policy lets it work is
-    //! shown by a browser in `tests/e2e/page.rs`.
+    //! Proves: the page is self-contained, and inserts only text into itself. How: its words. A
+    //! browser in `tests/e2e/page.rs` shows that its policy lets it work.
 
     use super::*;
 
     #[test]
     fn it_needs_nothing_else() {
         for word in ["http://", "https://", "src=", "@import", "url(\"", "import(", "<link rel=\"stylesheet"] {
-            // The name space of SVG is a name, and no address.
+            // The name space of SVG is a name, not an address.
             let page = PAGE.replace("http://www.w3.org/2000/svg", "");
             assert!(!page.contains(word), "{word}");
         }

@@ -1,8 +1,9 @@
-//! The load of the demo: clients that ask weir as fast as they get answers, in turns by the upstream that is pipelined and by the
-//! one that is not. Called by `demo`.
+//! The load of the demo: clients that send requests to weir as fast as they get responses, in turn
+//! through the pipelined upstream and through the other. Called by `demo`.
 //!
-//! The same clients, the same server, the same number of connections; what differs is that requests follow each other. Bounds: one
-//! turn at a time of [`TURN_US`], of whose seconds [`SETTLING`] are in no comparison.
+//! Clients, server and number of connections are the same; the only difference is that requests
+//! follow each other. Bounds: one turn at a time of [`TURN_US`], of which the first [`SETTLING`]
+//! seconds are not compared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use weir_lab::live::Figures;
 use weir_lab::target::Target;
 use weir_lab::tls::{Caller, Client, Trust, Wishes};
 
-/// How long each way is taken in turn, microseconds.
+/// Length of a turn, microseconds.
 const TURN_US: u64 = 15_000_000;
-/// Seconds at the begin of a turn that are not compared.
+/// Seconds at the start of a turn that are not compared.
 const SETTLING: u32 = 3;
-/// How long a request may go without its answer, microseconds.
+/// Longest wait for a response, microseconds.
 const TIMEOUT_US: u64 = 10_000_000;
 
-/// The ways, in turn: the name of an upstream, and where requests for it go.
+/// The ways, in turn: the name of an upstream, and the path of its requests.
 pub(super) const WAYS: [(&str, &str); 2] = [("pipelined", "/"), ("one-at-a-time", "/one-at-a-time")];
 
-/// Clients at work. Ends with [`Load::end`].
+/// The working clients, until [`Load::end`].
 #[derive(Debug)]
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
@@ -35,10 +36,10 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// So many clients of this address; 0: none.
+    /// Starts this many clients of an address; 0: none.
     ///
     /// # Errors
-    /// No client of TLS, or no thread can be made.
+    /// No TLS client, or no thread.
     pub(super) fn start(clients: u32, address: SocketAddr, is_tls: bool, io: IoChoice) -> Result<Load, String> {
         let mut load = Load { stop: Arc::default(), turns: Arc::default(), thread: None };
         if clients == 0 {
@@ -54,7 +55,7 @@ impl Load {
                     return;
                 }
                 turns.fetch_add(1, Ordering::Relaxed);
-                // A load that can't go on ends, and the demo goes on without.
+                // If the load fails it ends, and the demo continues without it.
                 if bomb::run(plan, |_, _| {}).is_err() {
                     return;
                 }
@@ -65,17 +66,17 @@ impl Load {
         Ok(load)
     }
 
-    /// The number of the turn, from 1, and the place of its way in [`WAYS`]; None: nothing is asked.
+    /// Returns the number of the turn, from 1, and the place of its way in [`WAYS`]; None: no load.
     pub(super) fn turn(&self) -> Option<(usize, usize)> {
         let turns = self.turns.load(Ordering::Relaxed);
         Some((turns, turns.checked_sub(1)? % WAYS.len()))
     }
 
-    /// Lets no more be asked, and waits for the answers under way.
+    /// Stops new requests, and waits for the responses under way.
     pub(super) fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic has been told on standard error.
+            // A panic of the thread is already on standard error.
             let _ = thread.join();
         }
     }
@@ -140,7 +141,7 @@ fn plan(
     })
 }
 
-/// What the ways cost, side by side.
+/// The costs of both ways, side by side.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     turn: usize,
@@ -149,7 +150,7 @@ pub(super) struct Comparison {
     sums: [Sum; WAYS.len()],
 }
 
-/// Of the seconds of one way.
+/// Over the seconds of one way.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sum {
     seconds: f64,
@@ -158,7 +159,7 @@ struct Sum {
 }
 
 impl Comparison {
-    /// Adds what happened in the last second.
+    /// Adds the activity of the last second.
     pub(super) fn add(&mut self, (turn, way): (usize, usize), figures: &Figures) {
         if turn != self.turn {
             (self.turn, self.seconds) = (turn, 0);
@@ -173,7 +174,7 @@ impl Comparison {
         sum.cpu_us += figures.rate * figures.cpu_us.unwrap_or(0.0);
     }
 
-    /// A line for each way, as soon as both are known.
+    /// Returns a line for each way, as soon as both are known.
     pub(super) fn lines(&self) -> Option<String> {
         if self.sums.iter().any(|sum| sum.requests < 1.0) {
             return None;

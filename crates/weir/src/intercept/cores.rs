@@ -1,5 +1,6 @@
-//! Whether both sides of a connection are received by the same core, as far as cards, interrupts and memory say it: then what one core has read is in its
-//! cache when it sends it. Reads /sys and /proc (`machine`), judges, and names the commands that mend it; changes nothing.
+//! Checks whether the same core receives both sides of a connection, as far as cards, interrupts
+//! and memory reveal it: then data that a core has read is still in its cache when it sends it.
+//! Reads /sys and /proc (`machine`), judges, and names commands as a remedy; changes nothing.
 
 mod machine;
 
@@ -7,28 +8,28 @@ use weir_io::Rss;
 
 pub(super) use self::machine::{Machine, read};
 
-/// The key by which Toeplitz gives both directions the same hash: it repeats every two bytes.
+/// The key with which Toeplitz gives both directions the same hash: it repeats every two bytes.
 const SYMMETRIC: [u8; 2] = [0x6d, 0x5a];
-/// Toeplitz, of the functions of a hash.
+/// The number of Toeplitz among the hash functions.
 const TOEPLITZ: u8 = 1;
 
 /// An interface, as far as it decides which core receives a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Card {
     name: String,
-    /// There is no card: what is sent to it is received by the core that sends it.
+    /// It is not a card: the core that sends to it also receives.
     is_virtual: bool,
-    /// Those by which it sends and receives, where it is no card: of a bond or a VLAN.
+    /// The interfaces that it uses, if it is not a card: of a bond or a VLAN.
     lower: Vec<String>,
     /// Its receive queues.
     queues: usize,
-    /// How what is received is spread over them; None: the driver does not tell.
+    /// How received packets are spread over them; None: the driver does not say.
     rss: Option<Rss>,
     /// Interrupts of queues.
     interrupts: Vec<Interrupt>,
     /// Queues whose packets are moved to other cores afterwards (RPS).
     moved: Vec<usize>,
-    /// The part of the memory that it is at (NUMA); None: there is only one.
+    /// Its NUMA node; None: the machine has only one.
     node: Option<u32>,
 }
 
@@ -37,11 +38,11 @@ pub(super) struct Card {
 pub(super) struct Interrupt {
     queue: usize,
     number: u32,
-    /// The core that has it; None: several may.
+    /// Its core; None: it may have several.
     core: Option<u32>,
 }
 
-/// What is not as it should be, and the commands that mend it, if there are any.
+/// A problem, and the commands that solve it, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Judgement {
     pub(super) what: String,
@@ -54,7 +55,7 @@ impl Judgement {
     }
 }
 
-/// All that keeps both sides of a connection from one core; empty: nothing does.
+/// Returns everything that keeps the two sides of a connection on different cores; empty: nothing.
 pub(super) fn judge(client: &Card, server: &Card, machine: &Machine) -> Vec<Judgement> {
     let both = [client, server];
     let mut found: Vec<Judgement> = both.iter().filter_map(|card| alone(card)).collect();
@@ -68,7 +69,7 @@ pub(super) fn judge(client: &Card, server: &Card, machine: &Machine) -> Vec<Judg
     found
 }
 
-/// What makes it useless to compare an interface with another one.
+/// Returns why it is useless to compare this interface with another.
 fn alone(card: &Card) -> Option<Judgement> {
     let Card { name, is_virtual, lower, queues, rss, .. } = card;
     if *is_virtual && !lower.is_empty() {
@@ -133,7 +134,7 @@ fn is_symmetric(rss: &Rss) -> bool {
     rss.function == TOEPLITZ && (repeats || rss.is_symmetric)
 }
 
-/// The queue by a hash.
+/// Returns the queue for a hash.
 fn queue(table: &[u32], hash: usize) -> Option<u32> {
     table.get(hash.checked_rem(table.len())?).copied()
 }
@@ -160,7 +161,7 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
         let [one, other] = both.map(|card| of(card, *queue));
         match (one, other) {
             (Some(one), Some(other)) => one.core.is_none() || one.core != other.core,
-            // Nothing is known of it.
+            // Unknown.
             _ => false,
         }
     };
@@ -186,7 +187,7 @@ fn cores(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     Some(Judgement::new(what, mend))
 }
 
-/// What the kernel moves to other cores after the card has chosen one.
+/// Returns whether the kernel moves packets to other cores after the card has chosen one.
 fn moved(card: &Card) -> Option<Judgement> {
     let first = card.moved.first()?;
     let what = format!("packets of queue {first} of {} are moved to other cores (RPS)", card.name);
@@ -195,7 +196,7 @@ fn moved(card: &Card) -> Option<Judgement> {
     Some(Judgement::new(what, mend.collect()))
 }
 
-/// Cards and workers must be at the same part of the memory.
+/// Cards and workers must be on the same NUMA node.
 fn nodes(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
     if machine.nodes.len() < 2 {
         return None;
@@ -217,8 +218,8 @@ fn nodes(both: [&Card; 2], machine: &Machine) -> Option<Judgement> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each thing that keeps the sides apart is found and named with commands that mend it, and cards that agree are left in peace. How: cards as
-    //! they are found, one change each.
+    //! Proves: each cause that keeps the sides apart is found and named with commands that solve
+    //! it, and cards that agree have no finding. How: cards as they are found, one change each.
 
     use super::*;
 
@@ -239,7 +240,7 @@ mod tests {
         Machine { nodes: vec![(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])], allowed: vec![0, 1, 2, 3] }
     }
 
-    /// The only thing that is found when the card of the servers is changed so.
+    /// Returns the only finding after this change of the servers' card.
     fn found(change: impl FnOnce(&mut Card)) -> Judgement {
         let mut server = card("eth2");
         change(&mut server);
@@ -251,13 +252,13 @@ mod tests {
     #[test]
     fn cards_that_agree_are_left_in_peace() {
         assert_eq!(judge(&card("eth1"), &card("eth2"), &machine()), []);
-        // Other lengths of tables and keys that come to the same.
+        // Other lengths of tables and keys with the same effect.
         let mut server = card("eth2");
         let rss = server.rss.as_mut().expect("it tells");
         (rss.table, rss.key) =
             ((0..64).map(|at| at % 4).collect(), SYMMETRIC.iter().copied().cycle().take(52).collect());
         assert_eq!(judge(&card("eth1"), &server, &machine()), []);
-        // Any key where directions are made the same first.
+        // Any key if the card makes directions the same first.
         let by_xor = |name| {
             let mut card = card(name);
             let rss = card.rss.as_mut().expect("it tells");

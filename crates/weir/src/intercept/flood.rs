@@ -1,26 +1,27 @@
-//! Whether more connections begin in the namespace than are completed and accepted there. Then the kernel drops first packets, of honest clients too, who
-//! would get through without weir.
+//! Detects that more connections begin in the namespace than are completed and accepted there. Then
+//! the kernel drops first packets, even of honest clients, which would get through without weir.
 //!
-//! Called by `keeper.rs`, which has new ones pass by for so long.
+//! Called by `keeper.rs`, which then lets new connections pass by for a while.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long new ones pass by after first packets were dropped, at first and at most: then it is tried again, and if that was too early, after twice as long.
+/// How long new connections pass by after first packets were dropped, at first and at most. If the
+/// next try is too early, the pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The state of the detection.
 #[derive(Debug, Default)]
 pub(super) struct Flood {
-    /// First packets that were dropped by the last look.
+    /// First packets dropped up to the last check.
     dropped: u64,
     until: Option<Instant>,
     pause: Duration,
 }
 
 impl Flood {
-    /// Whether new ones are to pass by now, when so many first packets were dropped since the start.
+    /// Whether new connections should pass by now, given the first packets dropped since the start.
     pub(super) fn is_on(&mut self, dropped: u64, now: Instant) -> bool {
         if dropped > self.dropped {
             self.pause = match self.until {
@@ -35,7 +36,8 @@ impl Flood {
     }
 }
 
-/// First packets that listeners in the namespace of the process dropped, since it is there (`ListenDrops` of proc_pid_net(5), net/netstat).
+/// Returns the first packets that listeners in the process's namespace have dropped so far
+/// (`ListenDrops` of proc_pid_net(5), net/netstat).
 pub(super) fn dropped() -> u64 {
     fs::read_to_string("/proc/self/net/netstat").ok().and_then(|text| in_text(&text)).unwrap_or(0)
 }
@@ -49,7 +51,8 @@ fn in_text(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: drops are read as the kernel tells of them, and each has new connections pass by for a while. How: examples.
+    //! Proves: drops are read as the kernel reports them, and each makes new connections pass by
+    //! for a while. How: examples.
 
     use super::*;
 
@@ -66,7 +69,7 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         assert!(!flood.is_on(0, at(0)));
         assert!(flood.is_on(3, at(100)) && flood.is_on(3, at(5_099)) && !flood.is_on(3, at(5_100)));
-        // Too early, and then after long.
+        // Too early, and then after a long time.
         assert!(flood.is_on(4, at(5_200)) && flood.is_on(5, at(9_000)) && flood.is_on(5, at(18_999)));
         assert!(!flood.is_on(5, at(19_000)) && !flood.is_on(5, at(60_000)));
         assert!(flood.is_on(6, at(60_100)) && flood.is_on(6, at(65_099)) && !flood.is_on(6, at(65_100)));
@@ -76,7 +79,7 @@ mod tests {
             now += seconds * 1000;
             assert!(!flood.is_on(dropped, at(now)));
         }
-        // What was read before the process was in its namespace counts for nothing later.
+        // Counts from before the process was in its namespace do not matter later.
         let mut flood = Flood::default();
         assert!(flood.is_on(50_000, at(0)) && !flood.is_on(0, at(6_000)) && flood.is_on(1, at(60_000)));
     }

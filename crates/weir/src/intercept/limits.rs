@@ -1,37 +1,39 @@
-//! How many servers are asked before their clients are accepted, at a time and in a second: so that forged first packets cost servers no more. Without
-//! clocks, so that it can be tested.
+//! Limits how many connections begin before their clients are accepted, at a time and in a second,
+//! so that forged first packets cost servers no more than that. It has no clock, so that tests can
+//! check it.
 
 use std::time::{Duration, Instant};
 
-/// How many may be held, or wait for their client, at a time, where there are descriptors for it.
+/// Largest number of packets held, or of connections that wait for their client, if there are
+/// descriptors for that.
 pub(super) const HELD_MAX: usize = 4096;
-/// How many may be begun in a second: that is what one thread does with ease.
+/// Largest number begun in a second, which one thread does with ease.
 pub(super) const BEGUN_MAX: u32 = 10_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The limits, and their use.
 #[derive(Debug)]
 pub(super) struct Limits {
     max: usize,
-    /// There was no room; it takes some more until there is.
+    /// The limit was reached; some room has to return first.
     is_full: bool,
-    /// How many were begun since when.
+    /// The start of the second, and the number begun since then.
     second: (Instant, u32),
 }
 
 impl Limits {
-    /// So many at a time.
+    /// Allows this many at a time.
     pub(super) fn new(max: usize, now: Instant) -> Limits {
         Limits { max, is_full: false, second: (now, 0) }
     }
 
-    /// Whether there is room for one more, when there are so many.
+    /// Whether there is room for another, given the present number.
     pub(super) fn has_room(&mut self, count: usize) -> bool {
         self.is_full = count >= if self.is_full { self.max / 4 * 3 } else { self.max };
         !self.is_full
     }
 
-    /// Whether one more may be begun in this second.
+    /// Whether another may begin in this second.
     pub(super) fn may_begin(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second.0) >= SECOND {
             self.second = (now, 0);
@@ -39,7 +41,7 @@ impl Limits {
         self.second.1 < BEGUN_MAX
     }
 
-    /// One was begun.
+    /// Notes that one was begun.
     pub(super) fn begun(&mut self) {
         self.second.1 += 1;
     }
@@ -47,7 +49,8 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: there is an end to what is there at a time, and begun in a second, and room again when there is clearly some. How: times of the test's choice.
+    //! Proves: the numbers at a time and in a second are bounded, and room returns only when there
+    //! is clearly some. How: times of the test's choice.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What stands in the way of an interception, looked at before anything is changed, with the way out.
+//! Obstacles to an interception, checked before anything is changed, each with a remedy.
 
 use std::fmt;
 use std::fs;
@@ -8,23 +8,23 @@ use weir_io::{Interfaces, Link, Namespace, TUN_DEVICE, Tun, check_congestion};
 use super::{Route, cores};
 use crate::failure::Failure;
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// It can't be done.
+    /// Interception is impossible.
     obstacles: Vec<(String, String)>,
-    /// It can, but the operator may have meant something else.
+    /// It is possible, but the operator may have meant something else.
     notes: Vec<String>,
     is_forbidden: bool,
 }
 
 impl Found {
-    /// Nothing stands in the way.
+    /// Whether interception is possible.
     pub(super) fn is_clear(&self) -> bool {
         self.obstacles.is_empty()
     }
 
-    /// Something that is no obstacle.
+    /// Adds a finding that is not an obstacle.
     pub(super) fn note(&mut self, what: String) {
         self.notes.push(what);
     }
@@ -33,7 +33,8 @@ impl Found {
         self.obstacles.push((what.into(), help.into()));
     }
 
-    /// Looks whether both sides of a connection are received by the same core, and notes what keeps them from that.
+    /// Checks whether the same core receives both sides of a connection, and notes what prevents
+    /// that.
     pub(super) fn judge_cores(&mut self, route: &Route) {
         for name in [&route.client, &route.server] {
             if matches!(Interfaces::here().and_then(|all| all.index(name)), Ok(None)) {
@@ -56,10 +57,10 @@ impl Found {
         }
     }
 
-    /// Warns of what was noted.
+    /// Prints the notes as warnings.
     ///
     /// # Errors
-    /// Something stands in the way.
+    /// An obstacle.
     pub(super) fn refuse(self) -> Result<(), Failure> {
         if self.is_clear() {
             self.notes.iter().for_each(crate::terminal::warn);
@@ -78,7 +79,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Looks for all of it.
+/// Checks everything.
 pub(super) fn look(route: &Route) -> Found {
     let mut found = Found::default();
     if let Err(error) = Namespace::create() {
@@ -157,7 +158,7 @@ fn interface(found: &mut Found, name: &str) -> Option<Link> {
     Some(link)
 }
 
-/// Whether packets that come by an interface are forwarded at all.
+/// Checks whether packets that arrive on an interface are forwarded at all.
 fn forwarding(found: &mut Found, client: &str) {
     let is_on = |family: &str| {
         let read = fs::read_to_string(format!("/proc/sys/net/{family}/conf/{client}/forwarding"));

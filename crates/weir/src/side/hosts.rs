@@ -1,7 +1,8 @@
-//! The table of the system: `/etc/hosts` (hosts(5)). A name that stands in it is not asked of any name server, for neither kind of
-//! address. Called by `names` for each name that isn't known yet, and by `discovery`.
+//! The table of the system: `/etc/hosts` (hosts(5)). weir does not query name servers for a name in
+//! it, for neither kind of address. Called by `names` for each unknown name, and by `discovery`.
 //!
-//! Bounds: the first [`BYTES_MAX`] of the file; it is read again when it has changed, looked at once in [`LOOK_EVERY`].
+//! Bounds: the first [`BYTES_MAX`] of the file; it is read again when it has changed, checked once
+//! in [`LOOK_EVERY`].
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::stamp::Stamp;
 
-/// Where it is.
+/// Its path.
 pub(crate) const HOSTS: &str = "/etc/hosts";
 /// Bytes of the file that are read.
 const BYTES_MAX: u64 = 4 << 20;
-/// How often it is looked at.
+/// How often the file is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Names and addresses of a file.
@@ -29,12 +30,12 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Of a file that may be missing.
+    /// For a file that may be missing.
     pub(crate) fn new(path: &str) -> Hosts {
         Hosts { path: path.into(), stamp: None, looked: None, table: HashMap::new() }
     }
 
-    /// The addresses of a name (lower case), if it stands in the file.
+    /// Returns the addresses of a name (lower case), if it is in the file.
     pub(crate) fn find(&mut self, name: &str, now: Instant) -> Option<&[IpAddr]> {
         if self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY) {
             self.looked = Some(now);
@@ -44,7 +45,7 @@ impl Hosts {
     }
 
     fn look(&mut self) {
-        // A file that can't be read has no names.
+        // An unreadable file has no names.
         let stamp = Stamp::at(&self.path).ok();
         if stamp == self.stamp {
             return;
@@ -56,7 +57,7 @@ impl Hosts {
     }
 }
 
-/// Lines `address name ...`; what is none is ignored.
+/// Parses lines `address name ...`; other lines are ignored.
 fn parse(text: &str) -> HashMap<Box<str>, Vec<IpAddr>> {
     let mut table: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
     for line in text.lines() {
@@ -74,7 +75,8 @@ fn parse(text: &str) -> HashMap<Box<str>, Vec<IpAddr>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the format of hosts(5) is read, and a changed file is. How: a table as text, and a real file.
+    //! Proves: the format of hosts(5) is parsed, and a changed file is read again. How: a table as
+    //! text, and a real file.
 
     use super::*;
 

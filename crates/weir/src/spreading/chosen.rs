@@ -1,15 +1,17 @@
-//! Who gets new connections for a while, where the kernel only knows whom to leave out. Pure.
+//! Chooses the workers that get new connections for a while, where the kernel only knows which to
+//! leave out. Pure.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_io::Board;
 use weir_io::board::{Line, STARVED_PERMILLE};
 
-/// Whoever has so many more connections than an eighth over the mean, too.
+/// Further connections over an eighth above the mean that a worker may have.
 const SURPLUS: u64 = 8;
 
-/// Workers that are to get new connections, by number: those that are not late, have their cores, and hold no more clients than others. Where there
-/// is none of these, those that are not late; else all that take clients; else all.
+/// Returns the workers that should get new connections, by number: those that are not late, have
+/// their cores, and hold no more clients than others. If none qualifies, those that are not late;
+/// else all that accept clients; else all.
 pub(super) fn chosen(board: &Board, now_us: u64) -> Vec<u32> {
     let lines = board.lines();
     let accepting: Vec<&Line> = lines.iter().filter(|line| line.accepts()).collect();
@@ -33,7 +35,8 @@ mod tests {
 
     use super::*;
 
-    /// Sessions, when its turn began (0: it waits), starved share; all of them accept.
+    /// Makes a board of sessions, the start of the turn (0: it waits), and the starved share; all
+    /// of them accept.
     fn board(of: &[(u32, u64, u32)]) -> Board {
         let board = Board::new(of.len());
         for (line, (sessions, began_us, starved)) in board.lines().iter().zip(of) {
@@ -55,7 +58,7 @@ mod tests {
             // The mean is 60.
             (&[(75, 0, 0), (45, 0, 0)], &[0, 1]),
             (&[(76, 0, 0), (44, 0, 0)], &[1]),
-            // Better one that is full than one that is late, and one that is late than nobody.
+            // A full worker is better than a late one, and a late one is better than none.
             (&[(100, 0, 0), (0, now_us - 6_000, 0)], &[0]),
             (&[(0, now_us - 6_000, 0), (0, now_us - 7_000, 0)], &[0, 1]),
         ] {

@@ -1,4 +1,5 @@
-//! What `weir status` says of TLS: handshakes with clients and servers, and certificates that need somebody. Pure: document -> text.
+//! TLS in `weir status`: handshakes with clients and servers, and certificates that need attention.
+//! Pure: document -> text.
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use super::figures::{count, span};
 use super::table::{Cell, Tone};
 use crate::admin::document::{Certificate, Status};
 
-/// A line with counts when any client has tried to speak TLS, and the same of servers.
+/// Returns a line with counts if any client has tried to use TLS, and the same for servers.
 pub(super) fn handshakes(status: &Status) -> String {
     of_side(status, "tls     ", "") + &of_side(status, "tls out ", "upstream_")
 }
 
-/// A line for each file with a problem.
+/// Returns a line for each file with a problem.
 pub(super) fn troubles(status: &Status) -> Vec<Cell> {
     let files = status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
     let files =
@@ -22,7 +23,7 @@ pub(super) fn troubles(status: &Status) -> Vec<Cell> {
     all.map(|(text, tone)| Cell { text, tone }).collect()
 }
 
-/// The line of one side, whose counts have this prefix; nothing while there is nothing to count.
+/// Returns the line of one side, whose counts have this prefix; empty while the counts are zero.
 fn of_side(status: &Status, name: &str, prefix: &str) -> String {
     let value = |name: &str| status.totals.get(&format!("{prefix}{name}"));
     let total = |name: &str| value(name).and_then(Value::as_u64).unwrap_or(0);
@@ -44,7 +45,7 @@ fn of_side(status: &Status, name: &str, prefix: &str) -> String {
     out
 }
 
-/// What is the matter with a certificate.
+/// Returns the problem of a certificate.
 fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
     let file = &certificate.file;
     let left = span(Duration::from_secs(certificate.left_seconds.unsigned_abs()));
@@ -60,7 +61,7 @@ fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is well needs no line, what is not has one. How: examples.
+    //! Proves: what is well has no line, a problem has one. How: examples.
 
     use super::*;
     use crate::admin::document::TlsFile;

@@ -1,4 +1,4 @@
-//! What /sys and /proc say of an interface and of the machine, for [`super::judge`].
+//! Reads what /sys and /proc say of an interface and of the machine, for [`super::judge`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use super::{Card, Interrupt};
 /// The cores of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct Machine {
-    /// Parts of the memory with their cores.
+    /// NUMA nodes with their cores.
     pub(super) nodes: Vec<(u32, Vec<u32>)>,
     /// Cores that this process may use.
     pub(super) allowed: Vec<u32>,
 }
 
 impl Machine {
-    /// This one.
+    /// Reads those of this machine.
     pub(in super::super) fn here() -> Machine {
         let folders = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
         let node = |folder: fs::DirEntry| {
@@ -28,14 +28,14 @@ impl Machine {
         Machine { nodes, allowed }
     }
 
-    /// Cores at a part of the memory; all that may be used where it is not known.
+    /// Returns the cores of a NUMA node, or all allowed cores if the node is unknown.
     pub(super) fn near(&self, node: Option<u32>) -> &[u32] {
         let known = self.nodes.iter().find(|(number, _)| Some(*number) == node);
         known.map_or(&self.allowed, |(_, cores)| cores)
     }
 }
 
-/// What is known of an interface here.
+/// Reads what is known of an interface here.
 pub(in super::super) fn read(name: &str) -> Card {
     let folder = Path::new("/sys/class/net").join(name);
     let device = folder.join("device");
@@ -49,7 +49,7 @@ pub(in super::super) fn read(name: &str) -> Card {
         is_virtual: !device.exists(),
         lower: lower(&folder),
         queues,
-        // One that is not there is told of elsewhere.
+        // A missing interface is reported elsewhere.
         rss: weir_io::rss(name).ok().flatten(),
         interrupts: interrupts(&text(Path::new("/proc/interrupts")), &numbers(&device), core_of),
         moved: (0..queues).filter(moved).collect(),
@@ -57,7 +57,7 @@ pub(in super::super) fn read(name: &str) -> Card {
     }
 }
 
-/// Interfaces by which one that is no card sends and receives: those of a bond, or that of a VLAN.
+/// Returns the interfaces that a virtual one uses: those of a bond, or that of a VLAN.
 fn lower(folder: &Path) -> Vec<String> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("lower_")?.to_owned()));
@@ -75,14 +75,14 @@ fn receive_queues(folder: &Path) -> usize {
     all.filter(|queue| queue.file_name().to_string_lossy().starts_with("rx-")).count()
 }
 
-/// Numbers of the interrupts of a device, or of the one that it is a part of (virtio).
+/// Returns the interrupts of a device, or of the device that it is a part of (virtio).
 fn numbers(device: &Path) -> Vec<u32> {
     let folders: [PathBuf; 2] = [device.join("msi_irqs"), device.join("../msi_irqs")];
     let Some(files) = folders.into_iter().find_map(|folder| fs::read_dir(folder).ok()) else { return Vec::new() };
     files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The only core that an interrupt goes to.
+/// Returns the core of an interrupt, if it has only one.
 fn core_of(number: u32) -> Option<u32> {
     let folder = Path::new("/proc/irq").join(number.to_string());
     let effective = list(&text(&folder.join("effective_affinity_list")));
@@ -90,7 +90,7 @@ fn core_of(number: u32) -> Option<u32> {
     if let [core] = cores[..] { Some(core) } else { None }
 }
 
-/// Interrupts of receive queues among those with these numbers, in a text as /proc/interrupts.
+/// Returns the interrupts of receive queues with these numbers, from a text like /proc/interrupts.
 fn interrupts(text: &str, numbers: &[u32], core: impl Fn(u32) -> Option<u32>) -> Vec<Interrupt> {
     let of_line = |line: &str| {
         let (number, rest) = line.trim_start().split_once(':')?;
@@ -103,7 +103,8 @@ fn interrupts(text: &str, numbers: &[u32], core: impl Fn(u32) -> Option<u32>) ->
     all
 }
 
-/// The receive queue that an interrupt is of, by its name, as `eth0-TxRx-3`, `virtio0-input.1` or `mlx5_comp2@pci:0000:01:00.0`.
+/// Returns the receive queue of an interrupt, by its name, such as `eth0-TxRx-3`, `virtio0-input.1`
+/// or `mlx5_comp2@pci:0000:01:00.0`.
 fn queue_of(name: &str) -> Option<usize> {
     let name = name.split('@').next()?.to_ascii_lowercase();
     let receives = ["rx", "input", "comp", "queue", "-q", "fp"].iter().any(|word| name.contains(word));
@@ -111,19 +112,20 @@ fn queue_of(name: &str) -> Option<usize> {
     digits.parse().ok().filter(|_| receives)
 }
 
-/// Numbers as `0-2,5`.
+/// Parses numbers such as `0-2,5`.
 fn list(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
     };
-    // A machine has not more cores than that.
+    // No machine has more cores than that.
     text.trim().split(',').filter_map(range).flatten().take(8192).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: names and lists of the kernel are understood. How: examples of several drivers; loopback has nothing of it.
+    //! Proves: names and lists of the kernel are parsed. How: examples of several drivers; loopback
+    //! has none of these.
 
     use super::*;
 

@@ -1,5 +1,6 @@
-//! Proves: what name servers say is told as they say it, to all who ask, for as long as it holds, whatever else is slow or
-//! broken. How: a scripted name server on loopback; waits end with an event or fail at a deadline.
+//! Proves: all askers get the replies of name servers, for as long as these are valid, whatever
+//! else is slow or broken. How: a scripted name server on loopback; waits end with an event or fail
+//! at a deadline.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ mod kit;
 
 use kit::{Kind as Asked, NameServer, Reply};
 
-/// An answer of the service comes by its own channel: only the longest wait of all can be put on that.
+/// A result of the service has its own channel, which only allows the longest of all waits.
 const DEADLINE: Duration = weir_check::waiting::CAP;
 
-/// The service, and what it told.
+/// The service, and its results.
 struct Bench {
     names: Rc<Names>,
     told: UnboundedReceiver<(u16, Box<str>, Answer)>,
@@ -54,7 +55,7 @@ impl Bench {
         tokio::time::timeout(DEADLINE, self.told.recv()).await.expect("told in time").expect("the service lives")
     }
 
-    /// Asks and waits for the answer.
+    /// Asks and waits for the result.
     async fn answer(&mut self, name: &str) -> Answer {
         self.ask(0, name);
         let (_, of, answer) = self.told().await;
@@ -83,7 +84,7 @@ fn ttl_us(answer: &Answer) -> u64 {
     }
 }
 
-/// Waits on another thread, so that the service goes on.
+/// Waits on another thread, so that the service continues.
 async fn elsewhere(wait: impl FnOnce() + Send + 'static) {
     tokio::task::spawn_blocking(wait).await.expect("no panic");
 }
@@ -277,7 +278,8 @@ fn so_many_are_asked_at_once_and_so_many_wait() {
     });
 }
 
-/// Names of which `client` has one under way that is never answered, and one that waits for its turn.
+/// Makes a service where `client` has one name that is never answered, and one that waits for its
+/// turn.
 async fn line(server: &Arc<NameServer>, limits: Limits) -> Bench {
     server.script("silent.test", Asked::A, [Reply::Silence]);
     server.script("silent.test", Asked::Aaaa, [Reply::Silence]);
@@ -303,7 +305,7 @@ fn silent_names_of_one_client_keep_no_other_up() {
         let asked = Arc::clone(&server);
         let fourth = names[3].clone();
         elsewhere(move || asked.wait_for(&fourth, Asked::A, 1)).await;
-        // There was no room for four of them, which is known at once.
+        // Four of them have no room, which is known at once.
         for name in &names[16..] {
             assert_eq!(bench.told().await, (0, name.as_str().into(), Err(Unresolved::NoRoom)));
         }
@@ -335,7 +337,7 @@ fn a_name_that_has_no_turn_in_time_found_no_room() {
         let mut bench = line(&server, Limits { turn: Duration::from_millis(100), ..Limits::default() }).await;
         assert_eq!(bench.told().await, (0, "waits.test".into(), Err(Unresolved::NoRoom)));
         assert_eq!(server.asked("waits.test", Asked::A), 0);
-        // Nothing of it is left: another client has it resolved.
+        // Nothing of it is left: another client gets it resolved.
         bench.ask_for(2, 0, "waits.test");
         assert_eq!(told(&bench.told().await.2), "192.0.2.1");
     });
