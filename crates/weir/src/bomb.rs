@@ -1,4 +1,4 @@
-//! `weir bomb`: load, and an honest account of what became of it. The generator is `weir_lab::bomb`.
+//! `weir bomb`: load, and an honest account of its results. The generator is `weir_lab::bomb`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
@@ -25,10 +25,10 @@ use crate::failure::Failure;
 use crate::secure::TlsArgs;
 use crate::{machine, run, terminal};
 
-/// Counted time when neither a duration nor a number is given, microseconds.
+/// Counted time if neither a duration nor a number is given, microseconds.
 const DURATION_US: u64 = 10_000_000;
 
-/// Seconds whose rates are shown while it runs.
+/// Seconds whose rates are shown during the run.
 const SPARKS: u32 = 20;
 
 /// `weir bomb`.
@@ -178,10 +178,10 @@ struct UseArgs {
 }
 
 impl UseArgs {
-    /// Requests that may be unanswered on a connection.
+    /// Returns the requests that may be unanswered on a connection.
     ///
     /// # Errors
-    /// What is said for the other version of HTTP.
+    /// An option for the other version of HTTP.
     fn depth(&self) -> Result<u32, String> {
         match (self.http2, self.pipeline, self.streams) {
             (true, Some(_), _) => Err(format!("--pipeline: {}", bomb::PIPELINE)),
@@ -208,10 +208,11 @@ struct Results {
     hdr: Option<PathBuf>,
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// Wrong usage, a file that can't be read or written, a driver that can't be made, a condition that is met.
+/// Wrong usage, a file that cannot be read or written, a driver that cannot be made, a condition
+/// that is met.
 pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let conditions = arguments.fail_if.clone();
     let (json, part) = (arguments.results.json, arguments.part);
@@ -229,7 +230,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     }
     let descriptors = machine::raise_descriptors().unwrap_or(u64::MAX);
     bomb::check(&plan, descriptors).map_err(|text| usage(&text))?;
-    // Before any load: a run whose results can't be written is a waste.
+    // Before any load: a run whose results cannot be written is a waste.
     let [out, report, hdr] = create(files)?;
     end_on_signals(&plan)?;
     let began = SystemTime::now() + Duration::from_micros(plan.warm_up_us);
@@ -259,7 +260,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
         .and_then(|()| write_report(report, &record, &summary))
         .and_then(|()| hdr.map_or(Ok(()), |file| record.write_hdr_log(&mut BufWriter::new(file), began)));
     let text = if json { json_of(&summary)? } else { summary.to_string() };
-    // First what was found: a full disk must not cost the results.
+    // The results first: a full disk must not cost them.
     terminal::print(&text);
     written.map_err(|error| running(&error))?;
     let mut met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
@@ -270,7 +271,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
 }
 
-/// What the report and the raw file say of this run besides its results.
+/// Returns the description of this run for the report and the raw file.
 fn identity() -> Identity {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Identity {
@@ -281,7 +282,8 @@ fn identity() -> Identity {
     }
 }
 
-/// What is said of a run in which nothing worked. `statuses_are_judged`: that everything is answered by errors may be what is wanted.
+/// Returns a message for a run in which nothing worked. `statuses_are_judged`: error responses to
+/// all requests may be intended.
 fn nothing_worked(total: &ClassSummary, statuses_are_judged: bool) -> Option<&'static str> {
     if total.reached_nobody() {
         Some("there was never a connection")
@@ -299,7 +301,8 @@ fn end_on_signals(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// This program again, with the same arguments, for some of the threads.
+/// Returns a command that starts this program again, with the same arguments, for some of the
+/// threads.
 fn command_of(part: usize, parts: usize, threads: usize) -> Command {
     let program = std::env::current_exe().unwrap_or_else(|_| "weir".into());
     let mut command = Command::new(program);
@@ -308,7 +311,7 @@ fn command_of(part: usize, parts: usize, threads: usize) -> Command {
     command
 }
 
-/// Does the share of one process, and writes what it has to tell to standard output, a line at a time.
+/// Does the share of one process, and writes its results to standard output, a line at a time.
 fn run_part(plan: &mut Plan, part: usize, parts: usize) -> Result<(), Failure> {
     machine::raise_descriptors();
     let share = plan.threads / parts;
@@ -324,7 +327,7 @@ fn run_part(plan: &mut Plan, part: usize, parts: usize) -> Result<(), Failure> {
     run.and(written).map_err(|error| running(&error))
 }
 
-/// `PART/PARTS`.
+/// Parses `PART/PARTS`.
 fn part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
     numbers.filter(|(part, parts)| part < parts).ok_or_else(|| format!("`{text}` is not PART/PARTS"))
@@ -342,7 +345,7 @@ fn json_of(summary: &Summary) -> Result<String, Failure> {
     serde_json::to_string(summary).map(|text| text + "\n").map_err(|error| running(&io::Error::other(error)))
 }
 
-/// Makes the files, each of which may be wanted or not.
+/// Makes the wanted ones of these files.
 fn create<const N: usize>(paths: [Option<PathBuf>; N]) -> Result<[Option<File>; N], Failure> {
     let mut files = [const { None }; N];
     for (file, path) in files.iter_mut().zip(paths) {
@@ -374,7 +377,8 @@ fn write_line(out: &mut impl io::Write, line: &Line) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
-/// One line that is written over: how far it is, the rates of the last seconds, and the last whole one in figures.
+/// Returns a line that overwrites itself: progress, the rates of the last seconds, and figures of
+/// the last whole one.
 fn progress(record: &Record, second: u32, seconds: Option<f64>) -> String {
     let (answered, blocked, p99_us) = record.glance(second);
     let rates: Vec<u64> = (second.saturating_sub(SPARKS - 1)..=second).map(|second| record.glance(second).0).collect();
@@ -382,25 +386,25 @@ fn progress(record: &Record, second: u32, seconds: Option<f64>) -> String {
     let of = seconds.map_or_else(String::new, |seconds| format!("/{seconds:.0}"));
     let line =
         format!("{}{of} s {} {answered} answered/s, p99 {p99}, {blocked} blocked/s", second + 1, sparkline(&rates));
-    // A line that is wider than the terminal, which may have been made smaller, could not be written over.
+    // A line wider than the terminal, which may have been made smaller, could not be overwritten.
     let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1));
     format!("\r\x1b[K{}", line.chars().take(columns).collect::<String>())
 }
 
-/// Each number as a bar of eight heights, the largest as the highest.
+/// Returns each number as a bar of eight heights, the largest as the highest.
 fn sparkline(numbers: &[u64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = numbers.iter().copied().max().unwrap_or(0).max(1);
     numbers.iter().map(|number| BARS[(number * 7 / most) as usize]).collect()
 }
 
-/// `Name: value`.
+/// Parses `Name: value`.
 fn field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is not `Name: value`"))?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// The text itself, or the file behind `@`.
+/// Returns the text itself, or the file behind `@`.
 fn content(text: &str) -> Result<Content, String> {
     match text.strip_prefix('@') {
         Some(path) => std::fs::read(path).map(Content).map_err(|error| format!("{path}: {error}")),
@@ -408,12 +412,12 @@ fn content(text: &str) -> Result<Content, String> {
     }
 }
 
-/// The body of a request. As a bare vector it would be a list of arguments to clap.
+/// The body of a request. For clap, a bare vector would be a list of arguments.
 #[derive(Debug, Clone)]
 struct Content(Vec<u8>);
 
 impl BombArgs {
-    /// Everything that is to be done, checked.
+    /// Returns everything to do, checked.
     fn plan(self) -> Result<Plan, String> {
         let targets: Vec<Target> = self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
         let mut target = targets[0].clone();
@@ -485,7 +489,7 @@ impl BombArgs {
         })
     }
 
-    /// How TLS is spoken, if it is.
+    /// Returns how to use TLS, if the run does.
     fn caller(&self, targets: &[Target]) -> Result<Option<Caller>, String> {
         let is_tls = targets[0].is_tls;
         if targets.iter().any(|other| other.is_tls != is_tls) {

@@ -1,5 +1,5 @@
-//! `weir import`: the configuration of another program as one of weir. It goes to standard output, what could not be carried over to standard
-//! error. Touches no socket.
+//! `weir import`: translates the configuration of another program. The result goes to standard
+//! output, what it lacks to standard error. Opens no socket.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,8 @@ pub(crate) struct ImportArgs {
     file: PathBuf,
 }
 
-/// Whose configuration it is. The variants have no texts of their own: clap then lists them in one line.
+/// The program that the configuration is for. The variants have no help texts, so that clap lists
+/// them in one line.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     Nginx,
@@ -45,10 +46,10 @@ impl From<Program> for Dialect {
     }
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// The configuration can't be read, or nothing of it could be carried over.
+/// The configuration cannot be read, or nothing of it could be carried over.
 pub(crate) fn import(arguments: &ImportArgs) -> Result<(), Failure> {
     let imported = weir_config::import(arguments.program.into(), &arguments.file)?;
     terminal::print(&imported.text);
@@ -58,13 +59,13 @@ pub(crate) fn import(arguments: &ImportArgs) -> Result<(), Failure> {
         return Err(Failure::Configuration(why.to_owned()));
     }
     match imported.faults {
-        // What is on standard output is nearly right, and says so nowhere else.
+        // The result on standard output is nearly right, and says so nowhere else.
         Some(faults) => Err(Failure::Configuration(terminal::render(&faults))),
         None => Ok(()),
     }
 }
 
-/// A line for each note, and how many there are.
+/// Returns a line for each note, and the number of notes.
 fn told(imported: &Imported) -> String {
     let mut out: String = imported.notes.iter().map(|note| format!("{note}\n")).collect();
     let count = |kind: NoteKind| imported.notes.iter().filter(|note| note.kind == kind).count();

@@ -1,6 +1,8 @@
-//! What happens to servers, as lines on standard error. Called by `run` between two looks at the workers.
+//! Events of servers, as lines on standard error. Called by `run` between two checks of the
+//! workers.
 //!
-//! Bound: [`LINES_MAX`] lines a second; further ones are counted and the number is told. Workers never wait for it.
+//! Bound: [`LINES_MAX`] lines a second; further ones are counted and their number is logged.
+//! Workers never wait for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +19,12 @@ const LINES_MAX: u32 = 20;
 /// Prints events.
 pub(crate) struct Journal {
     plan: Arc<Plan>,
-    /// Of what is in force: see [`Desk::news`].
+    /// Of the plan in force: see [`Desk::news`].
     number: u64,
     /// Beginning of the current second.
     second: Instant,
     lines: u32,
-    /// Not printed in it.
+    /// Lines of that second that were not printed.
     dropped: u64,
 }
 
@@ -31,19 +33,19 @@ impl Journal {
         Journal { plan, number: 0, second: Instant::now(), lines: 0, dropped: 0 }
     }
 
-    /// Knows of servers that were added since.
+    /// Follows the plan in force, to know servers that were added.
     pub(crate) fn follow(&mut self, desk: &Desk) {
         if let Some(current) = desk.news(self.number) {
             (self.plan, self.number) = (current.plan, current.number);
         }
     }
 
-    /// What is in force.
+    /// Returns the plan in force.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Prints what has happened, as far as the bound allows.
+    /// Prints events, as far as the bound allows.
     pub(crate) fn write(&mut self, events: impl Iterator<Item = Event>) {
         for line in self.take(events, Instant::now()) {
             tell(line);

@@ -29,15 +29,15 @@ use crate::terminal::{tell, warn};
 
 /// Shortest time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
-/// How often the plan is looked at.
+/// How often the thread checks for a new plan.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Verdicts at most.
+/// Largest number of verdicts.
 const VERDICTS_MAX: usize = 4096;
-/// More is no file of ours.
+/// Largest file that can be weir's.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Time after which weir forgets a verdict on a server that is no longer in the configuration: a week.
 const GONE_MAX_S: u64 = 7 * 86_400;
-/// Lines that tell of restored verdicts at a time.
+/// Lines about restored verdicts at a time.
 const LINES_MAX: usize = 20;
 
 /// A server: the name of its upstream, and its own.
@@ -70,10 +70,10 @@ struct Book {
     entries: BTreeMap<Key, Entry>,
     kept: Kept,
     plan: Arc<Plan>,
-    /// Of what is in force: see [`Desk::news`].
+    /// Of the plan in force: see [`Desk::news`].
     number: u64,
     workers: Option<Handle>,
-    /// The operator has been warned that there is no file.
+    /// The operator has been warned that the verdicts are not kept.
     is_unkept_told: bool,
     /// The workers have ended.
     is_over: bool,
@@ -95,7 +95,7 @@ fn now_s() -> u64 {
     wall_us() / 1_000_000
 }
 
-/// Where verdicts are kept.
+/// The path of the file of verdicts.
 fn place(plan: &Plan) -> Option<PathBuf> {
     match &plan.pipeline_state {
         PipelineState::Auto => usual_place("pipelining"),
@@ -104,12 +104,12 @@ fn place(plan: &Plan) -> Option<PathBuf> {
     }
 }
 
-/// The servers that the configuration has, by slot.
+/// Returns the servers of the configuration, by slot.
 fn servers(plan: &Plan) -> impl Iterator<Item = (u32, Key)> {
     all_servers(plan).filter(|(slot, _)| !plan.is_retired(*slot as usize))
 }
 
-/// The same with those that it has no more, or not yet.
+/// Returns the same with servers that have left it, or are not in it yet.
 fn all_servers(plan: &Plan) -> impl Iterator<Item = (u32, Key)> {
     (0..plan.servers()).filter_map(|slot| Some((u32::try_from(slot).ok()?, key(plan, slot)?)))
 }
@@ -120,7 +120,8 @@ fn key(plan: &Plan, slot: usize) -> Option<Key> {
 }
 
 impl Verdicts {
-    /// For a plan, with what was kept when weir ran the last time. `waits`: another process has the file until [`Verdicts::enter`].
+    /// Opens the list for a plan, with the verdicts of the last run. `waits`: another process owns
+    /// the file until [`Verdicts::enter`].
     pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Verdicts {
         let verdicts = Verdicts::default();
         verdicts.with(|list| {
@@ -170,7 +171,7 @@ impl Verdicts {
         }
     }
 
-    /// What workers have told of the servers of this plan.
+    /// Notes the events of workers about the servers of this plan.
     pub(crate) fn note(&self, plan: &Plan, events: &[Event]) {
         let is_ours = |event: &&Event| matches!(event.what, What::Judged(_) | What::Cleared);
         let mut events = events.iter().filter(is_ours).peekable();
@@ -195,7 +196,7 @@ impl Verdicts {
         self.0.bell.notify_one();
     }
 
-    /// Verdicts on servers of a plan that are new in it.
+    /// Returns the verdicts on servers that are new in a plan.
     pub(crate) fn of(&self, plan: &Plan, is_new: impl Fn(usize) -> bool) -> Vec<(u32, Verdict)> {
         self.with(|list| {
             let found = all_servers(plan).filter(|(slot, _)| is_new(*slot as usize));
@@ -206,7 +207,7 @@ impl Verdicts {
         })
     }
 
-    /// From now on the file is this process's, as the one before has left it.
+    /// From now on the file belongs to this process, as the previous process left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
             if list.kept.hold.enter() {
@@ -216,14 +217,14 @@ impl Verdicts {
         self.0.bell.notify_one();
     }
 
-    /// Hands the file over to another process, with all that this one knows.
+    /// Hands the file over to another process, with all the verdicts.
     pub(crate) fn leave(&self) {
         self.save(true);
         let _writing = self.writing();
         self.lock().kept.hold.leave();
     }
 
-    /// Writes the file if it is not what it should be, and it is time or to be done at once.
+    /// Writes the file if it lacks changes and a write is due or `at_once`.
     fn save(&self, at_once: bool) {
         let _writing = self.writing();
         let mut text = Vec::new();
@@ -244,7 +245,7 @@ impl Verdicts {
         self.0.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the list, and prints what there is to tell when others may have it again.
+    /// Does something with the list, and prints its messages after unlocking it.
     fn with<T>(&self, what: impl FnOnce(&mut Book) -> T) -> T {
         let mut list = self.lock();
         let done = what(&mut list);
@@ -270,19 +271,19 @@ impl Keeper {
         let Keeper(verdicts, thread) = self;
         verdicts.lock().is_over = true;
         verdicts.0.bell.notify_one();
-        // A panic is printed on standard error, and the proxy has ended well all the same.
+        // A panic of the thread is already on standard error, and the proxy itself has ended well.
         let _ = thread.join();
     }
 }
 
 impl Book {
-    /// Another plan is in force.
+    /// Puts another plan in force.
     fn adopt(&mut self, plan: Arc<Plan>) {
         let place = place(&plan);
         self.plan = plan;
         match self.kept.want(place) {
             Some(Turn::Now) => self.take_file(false),
-            // To begin with, as it is.
+            // At the start, as the file is.
             Some(Turn::Before) => self.read(),
             Some(Turn::After) | None => {}
         }
@@ -299,24 +300,24 @@ impl Book {
         let before = if is_borrowed { std::mem::take(&mut self.entries) } else { BTreeMap::new() };
         self.read_beside(&before);
         if self.kept.file.is_none() {
-            // It can't be read.
+            // The file cannot be read.
             self.entries = before;
             return;
         }
         self.kept.is_unsaved |= !self.entries.is_empty();
-        // The process before had cleared them by the end.
+        // The previous process had cleared these at the end.
         let cleared =
             servers(&self.plan).filter(|(_, key)| before.contains_key(key) && !self.entries.contains_key(key));
         let cleared: Vec<u32> = cleared.map(|(slot, _)| slot).collect();
         if let Some(workers) = &self.workers {
             for server in &cleared {
-                // A worker that has too much to do keeps the verdict, which an operator may clear.
+                // A busy worker keeps the verdict, which an operator may clear.
                 let _ = workers.command(&Command::Clear { server: *server });
             }
         }
     }
 
-    /// What was kept.
+    /// Reads the saved verdicts.
     fn read(&mut self) {
         self.read_beside(&BTreeMap::new());
     }
@@ -354,7 +355,7 @@ impl Book {
                 self.said.push(Said::Warned(line));
             }
         }
-        // What was found here is newer.
+        // Verdicts of this process are newer.
         saved.retain(|key, _| !self.entries.contains_key(key));
         let is_restored = |(_, key): &(u32, Key)| saved.contains_key(key) && !known.contains_key(key);
         let restored: Vec<u32> = servers(&self.plan).filter(is_restored).map(|(slot, _)| slot).collect();
@@ -366,7 +367,7 @@ impl Book {
         self.tell_workers(told);
     }
 
-    /// Servers that the configuration has no more are forgotten in a while.
+    /// Forgets servers that left the configuration some time ago.
     fn look_who_is_gone(&mut self) {
         if self.entries.is_empty() {
             return;
@@ -381,7 +382,7 @@ impl Book {
         self.kept.is_unsaved |= self.entries != before;
     }
 
-    /// Time has passed.
+    /// Does the regular work.
     fn look(&mut self, desk: &Desk) {
         if let Some(current) = desk.news(self.number) {
             self.number = current.number;
@@ -391,20 +392,20 @@ impl Book {
         self.look_who_is_gone();
     }
 
-    /// When something is to be done next.
+    /// Returns the time until something is due.
     fn patience(&self, now: Instant, look_at: Instant) -> Duration {
         let saves = self.kept.is_unsaved && self.kept.is_ours();
         let save_at = saves.then(|| self.kept.save_at.unwrap_or(now));
         save_at.map_or(look_at, |at| at.min(look_at)).saturating_duration_since(now)
     }
 
-    /// A worker has come to a verdict.
+    /// Notes a worker's verdict.
     fn judged(&mut self, key: Key, verdict: Verdict) {
         if self.entries.get(&key).is_some_and(|entry| entry.verdict == verdict) {
             return;
         }
         if self.entries.len() >= VERDICTS_MAX && !self.entries.contains_key(&key) {
-            // Who is gone gives way first, then who was found first.
+            // A server that has left goes first, then the oldest verdict.
             let least = self.entries.iter().min_by_key(|(_, entry)| (entry.gone_s.is_none(), entry.since_s));
             if let Some(least) = least.map(|(key, _)| key.clone()) {
                 self.entries.remove(&least);
@@ -421,12 +422,12 @@ impl Book {
         }
     }
 
-    /// There is none on this server any more.
+    /// Removes the verdict on this server.
     fn cleared(&mut self, key: &Key) {
         self.kept.is_unsaved |= self.entries.remove(key).is_some();
     }
 
-    /// Verdicts on servers of the plan in force, by slot.
+    /// Returns the verdicts on servers of the plan in force, by slot.
     fn known(&self) -> Vec<(u32, Verdict)> {
         if self.entries.is_empty() {
             return Vec::new();
@@ -436,7 +437,7 @@ impl Book {
 
     fn tell_workers(&self, verdicts: Vec<(u32, Verdict)>) {
         if let Some(workers) = self.workers.as_ref().filter(|_| !verdicts.is_empty()) {
-            // Workers that have just been made have room for it; others find out for themselves again.
+            // New workers have room for it; others find out again on their own.
             let _ = workers.command(&Command::Judge(verdicts.into()));
         }
     }
@@ -450,7 +451,7 @@ impl Book {
         }
     }
 
-    /// The log line for a restored verdict.
+    /// Returns the log line for a restored verdict.
     fn line(&self, plan: &Plan, slot: u32) -> Option<String> {
         let key = key(plan, slot as usize)?;
         let why = match self.entries.get(&key)?.verdict {

@@ -1,4 +1,4 @@
-//! Which worker gets a new connection at each listener, in the document.
+//! How the worker for a new connection is chosen at each listener, in the document.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(crate) struct Accepting {
     pub(crate) listener: String,
     /// `even by eBPF`, `even by classic BPF`, `by hash`, `one socket for all workers`, `one worker`.
     pub(crate) way: String,
-    /// Why there is no better way.
+    /// Why a better way is unavailable.
     pub(crate) why: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What connections of `tcp` came to by one of several congestion controls, over all workers: reports -> the part of the document, and metrics. Called by
-//! `status` and `metrics`; pure.
+//! Results of connections of `tcp` with one of several congestion controls, over all workers:
+//! reports -> the part of the document, and metrics. Called by `status` and `metrics`; pure.
 
 use weir_proxy::observe::arms::ArmReport;
 use weir_worker::WorkerReport;
@@ -10,7 +10,7 @@ use super::metrics::histogram;
 use super::reading::Reading;
 use super::status::latency;
 
-/// Of the workers that have told, one row for each side and name, in their order.
+/// Adds up the reports of workers, one row for each side and name, in their order.
 pub(super) fn merged(reading: &Reading) -> Vec<ArmReport> {
     let reports = reading.workers.iter().filter_map(|worker| worker.report.as_deref());
     let mut all: Vec<ArmReport> = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn merged(reading: &Reading) -> Vec<ArmReport> {
     all
 }
 
-/// For the document.
+/// Returns the rows for the document.
 pub(super) fn shown(all: &[ArmReport]) -> Vec<Arm> {
     let arm = |arm: &ArmReport| Arm {
         side: arm.side.word().to_owned(),
@@ -42,7 +42,7 @@ pub(super) fn shown(all: &[ArmReport]) -> Vec<Arm> {
     all.iter().map(arm).collect()
 }
 
-/// For metrics; nothing where nothing is compared.
+/// Adds the rows to metrics; nothing without a comparison.
 pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
     if all.is_empty() {
         return;
@@ -66,7 +66,8 @@ pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what workers counted of the same is one row, and shows up in the document and in metrics. How: reports made up.
+    //! Proves: equal arms of workers become one row, which is in the document and in metrics. How:
+    //! made-up reports.
 
     use weir_proxy::observe::histogram::Histogram;
     use weir_proxy::plan::Side;

@@ -1,14 +1,16 @@
-//! The text formats of metrics: OpenMetrics 1.0.0, and the older Prometheus text 0.0.4 for who asks for it.
+//! The text formats of metrics: OpenMetrics 1.0.0, and the older Prometheus text 0.0.4 for clients
+//! that ask for it.
 //!
-//! Called by `metrics`, which says what there is; this file knows how it is written: names, units, escapes, the order of
-//! lines. Samples of one family stand together, and the text ends with `# EOF` (OpenMetrics only). Pure.
+//! Called by `metrics`, which provides the data; this file knows the syntax: names, units, escapes,
+//! the order of lines. Samples of one family are together, and the text ends with `# EOF`
+//! (OpenMetrics only). Pure.
 
 use std::fmt::{Display, Write as _};
 
-/// In front of every name.
+/// Before every name.
 const PREFIX: &str = "weir_";
 
-/// Which text.
+/// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// OpenMetrics 1.0.0.
@@ -18,7 +20,8 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What an Accept field asks for: OpenMetrics unless plain text is preferred to it (RFC 9110 §12.5.1).
+    /// Returns the format for an Accept field: OpenMetrics unless it prefers plain text
+    /// (RFC 9110 §12.5.1).
     pub(crate) fn accepted(accept: &str) -> Format {
         let (mut open, mut plain) = (0.0, 0.0);
         for range in accept.split(',') {
@@ -34,7 +37,7 @@ impl Format {
         if plain > open { Format::Prometheus } else { Format::OpenMetrics }
     }
 
-    /// For Content-Type.
+    /// Returns the value of Content-Type.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -43,14 +46,14 @@ impl Format {
     }
 }
 
-/// What a family holds.
+/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     /// Only grows; its samples end in `_total`.
     Counter,
-    /// Goes up and down.
+    /// May grow and shrink.
     Gauge,
-    /// Always 1, the labels tell; its samples end in `_info`.
+    /// Always 1, the labels have the information; its samples end in `_info`.
     Info,
     /// Buckets, count and sum.
     Histogram,
@@ -64,18 +67,18 @@ pub(crate) type Label<'a> = (&'static str, &'a str);
 pub(crate) struct Exposition {
     format: Format,
     out: String,
-    /// The family that is being written, with prefix.
+    /// The present family, with prefix.
     family: String,
     kind: Type,
 }
 
 impl Exposition {
-    /// An empty text.
+    /// Begins an empty text.
     pub(crate) fn new(format: Format) -> Exposition {
         Exposition { format, out: String::new(), family: String::new(), kind: Type::Gauge }
     }
 
-    /// Begins a family; `name` is without prefix and without what the type adds.
+    /// Begins a family; `name` is without the prefix and the suffix of the type.
     pub(crate) fn family(&mut self, name: &str, kind: Type, help: &str) {
         self.family = format!("{PREFIX}{name}");
         self.kind = kind;
@@ -98,7 +101,7 @@ impl Exposition {
         self.out.push('\n');
     }
 
-    /// A sample of the family that was begun last.
+    /// Adds a sample to the present family.
     pub(crate) fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
         let suffix = match self.kind {
             Type::Counter => "_total",
@@ -108,7 +111,8 @@ impl Exposition {
         self.line(suffix, labels, value);
     }
 
-    /// A histogram of the family that was begun last: bounds with the count of values up to each, ascending, then all.
+    /// Adds a histogram to the present family: bounds with the count of values up to each,
+    /// ascending, then all.
     pub(crate) fn histogram(&mut self, labels: &[Label<'_>], buckets: &[(Seconds, u64)], count: u64, sum: Seconds) {
         let mut with_bound = labels.to_vec();
         let mut text = String::new();
@@ -126,7 +130,7 @@ impl Exposition {
         self.line("_sum", labels, sum);
     }
 
-    /// The text.
+    /// Returns the text.
     pub(crate) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -182,7 +186,8 @@ impl Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: both formats are written as their specifications say, character by character. How: a stored text.
+    //! Proves: both formats are written as their specifications say, character by character. How: a
+    //! stored text.
 
     use super::*;
 

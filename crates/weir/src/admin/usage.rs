@@ -1,5 +1,6 @@
-//! What clients do who choose where they go, over all workers: reports -> the part of the document. Called by `status`; pure. Bound:
-//! [`ROWS_MAX`] destinations and users, the busiest first; the rest is one sum.
+//! The activity of clients that choose their destination, over all workers: reports -> the part of
+//! the document. Called by `status`; pure. Bound: [`ROWS_MAX`] destinations and users, the busiest
+//! first; the rest is one sum.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,10 @@ use weir_proxy::observe::report::{UsageReport, UsedReport};
 
 use super::document::{Usage, Use, Uses};
 
-/// What a request, a tunnel or a refusal counts for beside bytes when the busiest are looked for.
+/// Weight of a request, a tunnel or a rejection, in bytes, in the search for the busiest.
 const REQUEST_BYTES: u64 = 1000;
 
-/// Of the workers that have told; None: there are no such clients.
+/// Adds up the reports of workers; None: weir has no such clients.
 pub(super) fn usage<'a>(reports: impl Iterator<Item = &'a UsageReport>) -> Option<Usage> {
     let reports: Vec<&UsageReport> = reports.collect();
     (!reports.is_empty()).then(|| Usage {
@@ -63,7 +64,8 @@ fn row(name: &str, connections: u64, used: accounting::Use) -> Use {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: workers are added up, the busiest come first, and what does not fit is in the sum. How: made-up reports.
+    //! Proves: workers are added up, the busiest come first, and the rest is in the sum. How:
+    //! made-up reports.
 
     use super::*;
     use weir_proxy::observe::report::UsedRow;

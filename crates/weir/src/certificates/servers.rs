@@ -1,5 +1,5 @@
-//! What connections to the servers of an upstream need of files: the certificates of CAs, and the one that weir shows. Opened, looked at
-//! again and exchanged as those of listeners are.
+//! The files for connections to the servers of an upstream: the certificates of CAs, and weir's own
+//! certificate. Opened, checked and replaced as those of listeners are.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use weir_tls::{Files, PeerName, Seal, ServerTerms, Trust, WantedOfServers, provi
 
 use super::kept::{Kept, Source as _};
 
-/// The servers of an upstream that are spoken TLS to.
+/// The TLS servers of an upstream.
 #[derive(Debug)]
 pub(super) struct Servers {
     terms: ServerTerms,
-    /// CAs that are trusted.
+    /// Trusted CAs.
     pub(super) roots: Kept<Trust>,
-    /// What weir shows.
+    /// weir's own certificate.
     pub(super) shown: Option<Kept<Files>>,
 }
 
-/// What the servers of an upstream need of files, read; which servers those are may come later.
+/// The files that the servers of an upstream need, read; the servers may be unknown yet.
 #[derive(Debug)]
 pub(super) struct ServerFiles {
     wanted: WantedOfServers,
@@ -28,7 +28,7 @@ pub(super) struct ServerFiles {
 }
 
 impl ServerFiles {
-    /// Reads what they need.
+    /// Reads the files that they need.
     ///
     /// # Errors
     /// A file is bad.
@@ -46,25 +46,25 @@ impl ServerFiles {
         Ok(ServerFiles { wanted: WantedOfServers { trust, files }, roots, shown })
     }
 
-    /// The files.
+    /// Returns the files.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.roots.source.files().into_iter().chain(self.shown.iter().flat_map(|kept| kept.source.files()))
     }
 }
 
 impl Servers {
-    /// Reads what they need.
+    /// Reads the files that they need.
     ///
     /// # Errors
-    /// A file is bad, or a server's name can't be in a certificate.
+    /// A file is bad, or a server's name cannot be in a certificate.
     pub(super) fn open(upstream: &UpstreamPlan, tls: &ServerTlsPlan) -> Result<Servers, String> {
         Servers::new(upstream, tls, ServerFiles::read(tls)?)
     }
 
-    /// With what was read.
+    /// Uses files that were read.
     ///
     /// # Errors
-    /// A server's name can't be in a certificate.
+    /// A server's name cannot be in a certificate.
     pub(super) fn new(upstream: &UpstreamPlan, tls: &ServerTlsPlan, files: ServerFiles) -> Result<Servers, String> {
         let ServerFiles { wanted, roots, shown } = files;
         let names = upstream.servers.iter().map(|server| PeerName::new(tls.name_of(server)));
@@ -74,12 +74,12 @@ impl Servers {
         Ok(Servers { terms: terms.map_err(|bad| bad.to_string())?, roots, shown })
     }
 
-    /// What makes connections to each server speak TLS.
+    /// Returns what makes connections to each server use TLS.
     pub(super) fn seals(&self) -> impl Iterator<Item = Option<Arc<dyn Seal>>> {
         self.terms.seals().iter().map(|seal| Some(Arc::<weir_tls::ServerSeal>::clone(seal) as Arc<dyn Seal>))
     }
 
-    /// Whether anybody may make connections with what [`Servers::seals`] gave.
+    /// Whether the results of [`Servers::seals`] are still in use for new connections.
     pub(super) fn are_used(&self) -> bool {
         self.terms.seals().iter().any(|seal| Arc::strong_count(seal) > 1)
     }

@@ -1,6 +1,7 @@
-//! Whether what servers answer to clients comes back through this machine, by the side that it should: `weir intercept check --probe`. One connect is begun
-//! from the address of a client, and given up when something has come. Nothing is changed, and the client itself answers with a reset, as to any packet
-//! that it does not know.
+//! `weir intercept check --probe`: checks that servers' replies to clients return through this
+//! machine, on the right side. It begins one connection from the address of a client, and gives it
+//! up when a reply has arrived. It changes nothing, and the client itself replies with a reset, as
+//! to any unknown packet.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
@@ -15,7 +16,7 @@ use super::Route;
 use super::obstacles::Found;
 use crate::failure::Failure;
 
-/// How long an answer may take; the first packet is sent again after a second.
+/// Longest wait for a reply; the first packet is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is probed.
@@ -37,10 +38,10 @@ pub(super) struct Ends {
 }
 
 impl ProbeArgs {
-    /// What to probe, if anything.
+    /// Returns what to probe, if anything.
     ///
     /// # Errors
-    /// There is no sense in it, and why.
+    /// The probe makes no sense, and why.
     pub(super) fn ends(self, is_check: bool) -> Result<Option<Ends>, Failure> {
         let (Some(server), Some(client)) = (self.probe, self.probe_from) else { return Ok(None) };
         let wrong = |text: String| Err(Failure::Usage(format!("weir: {text}\n")));
@@ -58,7 +59,7 @@ impl ProbeArgs {
 }
 
 impl Found {
-    /// Notes where a server's answer comes back, or that it does not.
+    /// Notes where a server's reply comes back, or that it does not.
     pub(super) fn probe(&mut self, route: &Route, ends: Ends) {
         let Ends { server, client } = ends;
         let own = local_addresses().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Found {
 const NO_BEGINNING: &str =
     "run as root; `ip route get` of the server has to lead by --server-side, where somebody has to be there";
 
-/// The answer that comes to this machine first.
+/// Returns the first reply that arrives at this machine.
 fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {
     let answers = Answers::of(server, client)?;
     let way = Outbound { from: Some((client, 0).into()), transparent: true, resets: true, ..Outbound::default() };
@@ -116,11 +117,12 @@ fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {
         }
         let mut both = vec![PollFd::new(&answers, PollFlags::IN)];
         both.extend(attempt.iter().map(|attempt| PollFd::from_borrowed_fd(attempt.as_fd(), PollFlags::OUT)));
-        // Where it ends meanwhile, the next look tells.
+        // If it ends meanwhile, the next check notices.
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let _ = poll(&mut both, Some(&left));
         let has_ended = both.get(1).is_some_and(|one| !one.revents().is_empty());
-        // This machine itself has found that nobody is there; whatever a server says is seen above.
+        // This machine itself has found the server unreachable; replies of the server are handled
+        // above.
         if has_ended && let Some(Outcome::Failed(error)) = attempt.take().map(Attempt::outcome) {
             return Err(error);
         }

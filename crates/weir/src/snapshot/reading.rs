@@ -1,4 +1,5 @@
-//! Reads the last snapshot into the store, while clients are served already. Called by the keeper (`snapshot`) when the file has become this process's.
+//! Reads the last snapshot into the store, while weir already serves clients. Called by the keeper
+//! (`snapshot`) when this process has become the owner of the file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,14 +14,14 @@ use super::{BUFFER_BYTES, Snapshots, Wish, moment};
 use crate::bans::wall_us;
 use crate::terminal::tell;
 
-/// Answers that are read between two looks at what has become invalid.
+/// Responses that are read between two checks for invalidations.
 const LOOK_AFTER: usize = 64;
 
 impl Snapshots {
-    /// Stores again what was stored when weir ran the last time.
+    /// Stores the responses of the last run again.
     pub(super) fn read(&self) {
         let Some(wish) = self.lock().wish.clone() else { return };
-        // From now on what is purged is purged of what is read, too.
+        // From now on purges also apply to responses that are being read.
         let restoring = wish.store.begin_restoring();
         let path = wish.plan.path.display();
         let begun = self.begin_reading(&wish);
@@ -36,7 +37,7 @@ impl Snapshots {
                 if !book.has_file() {
                     return;
                 }
-                // What becomes invalid is not said there, so that it is not to be read later either.
+                // The file lacks later invalidations, so it must not be read later either.
                 book.write_at = Some(Instant::now());
                 let left = file::remove_last(&wish.plan.path).err().map(|error| format!("; {error}"));
                 book.told(&wish, Some(format!("the snapshot {path} is not used: {why}{}", left.unwrap_or_default())));
@@ -75,7 +76,7 @@ impl Snapshots {
         book.told(&wish, damage);
     }
 
-    /// Opens what is there; from then on changes are put behind it.
+    /// Opens the snapshot; from then on changes are appended to it.
     fn begin_reading(&self, wish: &Wish) -> Result<(At, Preface, Changed), Refused> {
         let mut file = file::open(&wish.plan.path)?;
         let preface = file::preface(&mut file)?;
@@ -89,7 +90,7 @@ impl Snapshots {
             return Err(Refused::Unusable(why.to_owned()));
         }
         let mut book = self.lock();
-        // What the store has noted before this became this process's file holds for it as well.
+        // Changes that the store noted before this process owned the file apply to it as well.
         let (_, bytes) = file::changes(&mut file, &preface)?;
         book.last = Some(Tail::after(file.try_clone()?, bytes));
         book.is_read = true;
@@ -102,7 +103,7 @@ impl Snapshots {
     }
 }
 
-/// What became of the answers of a snapshot.
+/// The fates of a snapshot's responses.
 #[derive(Debug, Default)]
 struct Counts {
     kept: u64,
@@ -128,7 +129,7 @@ impl Counts {
         self.kept + self.stale + self.purged + self.present + self.no_room
     }
 
-    /// For people: behind those that were stored.
+    /// Returns text for people about the responses that were not stored.
     fn others(&self) -> String {
         let words = [
             (self.stale, "stale by now"),
@@ -142,7 +143,7 @@ impl Counts {
     }
 }
 
-/// Reads a file whose end grows meanwhile.
+/// Reads a file that grows meanwhile.
 #[derive(Debug)]
 struct At {
     file: File,

@@ -1,12 +1,15 @@
-//! By which rules answers were stored: a mark that a snapshot has, so that none is used under others. Called by the keeper (`snapshot`). Pure.
+//! The rules by which responses were stored: a snapshot has a mark of them, so that its responses
+//! are never used under other rules. Called by the keeper (`snapshot`). Pure.
 //!
-//! In it is what decides which answer is stored under which key, with which fields, and for how long: `cache` of each route, and what is made of
-//! its requests before a server gets them. Not in it: servers, which change all the time, and what is decided when an answer is used.
+//! The mark depends on everything that decides which response is stored under which key, with which
+//! fields, and for how long. That is `cache` of each route, and how requests are changed before a
+//! server gets them. It does not depend on servers, which change all the time, or on decisions at
+//! the use of a response.
 
 use weir_proxy::plan::{CacheRules, Plan};
 use weir_proxy::request::rules::RouteRules;
 
-/// The mark. Which order the routes are in makes no difference.
+/// Returns the mark. The order of the routes makes no difference.
 pub(super) fn mark(plan: &Plan) -> u64 {
     let mut texts: Vec<String> = plan.routes.rules().filter_map(text).collect();
     texts.sort_unstable();
@@ -24,7 +27,8 @@ fn text(rules: &RouteRules) -> Option<String> {
     Some(format!("{stored:?} {windows:?} {kept:?} {asked:?}"))
 }
 
-/// FNV-1a: the same in each build, which the standard library's hashes don't promise. Nobody gains by two that are alike.
+/// FNV-1a: the same in each build, which the standard library's hashes do not promise. A collision
+/// is of no use to an attacker.
 fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -32,7 +36,7 @@ fn fnv(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the mark is another one when what is stored would be, and only then. How: configurations.
+    //! Proves: the mark changes when stored responses would, and only then. How: configurations.
 
     use super::*;
 

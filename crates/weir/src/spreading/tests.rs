@@ -1,6 +1,7 @@
-//! Proves: the program in the kernel reads the load board as the workers write it, and judges as `Line::cost` does; listeners are held as long as they
-//! are needed and no longer, and go to a successor. How: real listeners, whose board the test writes; where eBPF needs a right that this process has not,
-//! that is said.
+//! Proves: the program in the kernel reads the load board as the workers write it, and judges as
+//! `Line::cost` does; listeners are held only as long as they are needed, and pass to a successor.
+//! How: real listeners, whose board the test writes; if this process lacks the right to eBPF, the
+//! test says so.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +32,7 @@ fn port(listeners: &[TcpListener], address: SocketAddr) -> Port {
     Port::of_own(address.into(), &sockets).expect("descriptors")
 }
 
-/// Spreads by eBPF, by what workers have to do alone; None: this process may not, which is said.
+/// Spreads by eBPF, only by the load of the workers; None: this process may not, which is printed.
 fn by_ebpf(workers: usize) -> Option<(Spreading, Arc<Board>)> {
     let (spreading, board) = Spreading::prepare(AcceptBy::Even, workers, false);
     if board.is_none() {
@@ -40,7 +41,7 @@ fn by_ebpf(workers: usize) -> Option<(Spreading, Arc<Board>)> {
     Some((spreading, board?))
 }
 
-/// Who gets a client.
+/// Returns the listener that gets a client.
 fn taker(listeners: &[TcpListener], to: SocketAddr) -> usize {
     let _client = TcpStream::connect(to).expect("connected");
     listeners.iter().position(|listener| listener.accept().is_ok()).expect("somebody")
@@ -93,7 +94,7 @@ fn the_kernel_judges_as_line_cost_does() {
     };
     proptest!(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }, |(told in proptest::array::uniform2(any_told()))| {
         let (costs, taker, late) = seen(&told);
-        // While this is computed turns go on, on a busy machine until they are late.
+        // Turns continue during the computation, on a busy machine until they are late.
         prop_assume!(!late);
         let longer_ns = if told.iter().any(|told| told.turn_us.is_some()) { LATE_TURN_US * 1_000 } else { 0 };
         if costs[0].abs_diff(costs[1]) > NEGLIGIBLE_NS + longer_ns {
@@ -153,7 +154,7 @@ fn a_successor_has_them_when_they_are_let_go() {
     assert_eq!((new.shown()[0].way, &new.shown()[0].why), ("even by eBPF", &None));
     board.line(1).flags.store(ACCEPTS, Relaxed);
     assert_eq!([(); 10].map(|()| taker(&listeners, address)), [1; 10]);
-    // What is kept over a reload stays as it is.
+    // A listener that remains over a reload is unchanged.
     new.follow(&[Some(0)], Vec::new(), 2);
     assert_eq!(new.shown()[0].way, "even by eBPF");
     assert_eq!([(); 10].map(|()| taker(&listeners, address)), [1; 10]);

@@ -5,12 +5,13 @@ use super::overview::Look;
 use super::table::{Cell, Column, Row, Tone, number, table, text};
 use crate::admin::document::Limit;
 
-/// The table; nothing where there are no limits.
+/// Returns the table; empty without limits.
 pub(crate) fn limits(limits: &[Limit], look: Look) -> String {
     if limits.is_empty() {
         return String::new();
     }
-    // What is left out first where it is narrow: what found no room, what passed.
+    // Left out first on a narrow terminal: requests without room in the table, then those that
+    // passed.
     let columns: [Column; 6] = [
         text("LIMIT"),
         text("COUNTS"),
@@ -47,7 +48,7 @@ fn row(limit: &Limit) -> Row {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the table is short and says what somebody should look after. How: a made-up document.
+    //! Proves: the table is short and shows what needs attention. How: a made-up document.
 
     use super::*;
 

@@ -8,16 +8,16 @@ use super::overview::Look;
 use super::table::{Cell, Column, Row, Tone, number, table, text};
 use crate::admin::document::Worker;
 
-/// With more workers only the latest are shown.
+/// With more workers only the latest ones are shown.
 const ROWS_MAX: usize = 8;
-/// A turn, or a wait, of so many microseconds is late.
+/// Microseconds from which a turn, or a wait, is late.
 const LATE_US: u64 = 5_000;
-/// A worker that is starved for more than this share of its time should be looked after, in thousandths.
+/// A worker that is starved for more than this share of its time needs attention, in thousandths.
 const STARVED: u32 = 50;
 /// And more than this is bad.
 const STARVED_BADLY: u32 = 200;
 
-/// The table; nothing of workers that tell nothing of their turns.
+/// Returns the table, without workers that report no turns.
 pub(crate) fn workers(workers: &[Worker], look: Look) -> String {
     let mut shown: Vec<&Worker> = workers.iter().filter(|worker| worker.turn.count > 0).collect();
     if shown.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn workers(workers: &[Worker], look: Look) -> String {
         shown.sort_by_key(|worker| Reverse(lateness(worker)));
         shown.truncate(ROWS_MAX);
     }
-    // What is left out first where it is narrow: medians, the longest.
+    // Left out first on a narrow terminal: medians, the longest.
     let columns: [Column; 10] = [
         text("WORKER"),
         text("CORE"),
@@ -46,7 +46,7 @@ pub(crate) fn workers(workers: &[Worker], look: Look) -> String {
     format!("\n{}{more}", table(&columns, &rows, 2, look.width, look.colour))
 }
 
-/// What is worse is greater.
+/// Returns a measure that is greater for a later worker.
 fn lateness(worker: &Worker) -> (u64, u32, Option<u64>, Option<u64>) {
     let present = if worker.turn_now_us > LATE_US { worker.turn_now_us } else { 0 };
     (present, worker.starved_permille, worker.turn.p99_us, worker.kernel_wait.p99_us)
@@ -78,7 +78,7 @@ fn row(worker: &Worker) -> Row {
     Row { cells, below: remark(worker) }
 }
 
-/// What somebody should look after.
+/// Returns what needs attention.
 fn remark(worker: &Worker) -> Option<Cell> {
     let mut parts = Vec::new();
     let mut tone = Tone::Plain;
@@ -103,7 +103,7 @@ fn remark(worker: &Worker) -> Option<Cell> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a late worker is noticed, of many too. How: made-up documents.
+    //! Proves: a late worker is noticed, even among many. How: made-up documents.
 
     use super::*;
     use crate::admin::document::Latency;

@@ -1,6 +1,6 @@
-//! Proves: the text keeps to the grammar of OpenMetrics 1.0.0 whatever the counters hold, and many servers are written
-//! without trouble. How: a strict reader of its own, over readings of plans of one server and of hundreds; the time that
-//! 10,000 series take is printed, not judged.
+//! Proves: the text follows the grammar of OpenMetrics 1.0.0 whatever the counters hold, and many
+//! servers are no problem. How: a strict parser, over readings of plans of one server and of
+//! hundreds; the time for 10,000 series is printed, not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::*;
 use crate::admin::reading::Reader;
 use crate::reload::Told;
 
-/// A reading of servers whose workers don't run; names need escaping.
+/// Returns a reading of servers whose workers do not run; names need escapes.
 fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
     let name = |at: usize| format!("host-{at}\"\\:90");
     let server = |at| ServerPlan { name: name(at), ..ServerPlan::new("", ([127, 0, 0, 1], 9).into()) };
@@ -43,7 +43,7 @@ fn text(servers: usize, format: Format) -> String {
     metrics(&reading, &plan, &Facts::default(), &told, Duration::from_millis(1500), format)
 }
 
-/// Name, labels and value of a sample line.
+/// Returns name, labels and value of a sample line.
 fn sample(line: &str) -> (&str, Vec<(&str, &str)>, f64) {
     let (series, value) = line.rsplit_once(' ').expect("a value");
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));

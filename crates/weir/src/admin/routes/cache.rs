@@ -1,4 +1,5 @@
-//! `/v1/cache`: what is stored, why a request is answered from it or not, and what is to go. Called by `routes`.
+//! `/v1/cache`: what is stored, why a response comes from there or not, and purges. Called by
+//! `routes`.
 
 use hyper::{Method, StatusCode};
 use weir_cache::{By, KeyRules, Place, Store, Target, url};
@@ -13,12 +14,12 @@ use crate::admin::reading::of_hits;
 use crate::admin::routes::Door;
 use crate::bans::wall_us;
 
-/// How many keys are shown, and how many at most.
+/// How many keys are shown by default, and at most.
 const MOST: usize = 10;
 const MOST_MAX: usize = 1000;
 
 impl Routes {
-    /// Answers a request for what is below `/v1/cache`.
+    /// Responds to a request for a path below `/v1/cache`.
     pub(super) fn cache(&self, method: &Method, below: &[&str], query: &str) -> Outcome {
         let reader = self.reader();
         let plan = reader.plan();
@@ -65,7 +66,7 @@ fn bad(message: impl Into<String>) -> Refusal {
     refusal(StatusCode::BAD_REQUEST, "bad-query", message)
 }
 
-/// The members of a query, all of these names.
+/// Returns the members of a query, all of these names.
 fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refusal> {
     let all = options(query).ok_or_else(|| bad("the query can't be read"))?;
     match all.iter().find(|(name, _)| !names.contains(&name.as_str())) {
@@ -75,7 +76,7 @@ fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refu
     }
 }
 
-/// What comes first by the order that is asked for; None of [`By`]: by misses.
+/// Returns the first keys in the requested order; None of [`By`]: by misses.
 fn top_of(store: &Store, named: &[(String, String)]) -> Result<CacheTop, Refusal> {
     let (mut by, mut most) = (Some(By::Hits), MOST);
     for (name, value) in named {
@@ -97,7 +98,7 @@ fn top_of(store: &Store, named: &[(String, String)]) -> Result<CacheTop, Refusal
     })
 }
 
-/// What is to go, and how it is called.
+/// Returns what to purge, with its name.
 fn targets(plan: &Plan, named: &[(String, String)]) -> Result<(Vec<Target>, Vec<String>), Refusal> {
     let mut what = named.iter().filter(|(name, _)| name != "soft");
     let (Some((name, value)), None) = (what.next(), what.next()) else {
@@ -120,7 +121,8 @@ fn targets(plan: &Plan, named: &[(String, String)]) -> Result<(Vec<Target>, Vec<
     })
 }
 
-/// The URLs that a URL has in keys: as it is asked for, and as its route has it forwarded and what it leaves out of the query.
+/// Returns the URLs that a URL has in keys: as requested, and as its route forwards it without the
+/// ignored parts of the query.
 fn urls_of(plan: &Plan, asked: &str) -> Vec<Vec<u8>> {
     let mut urls = vec![asked.as_bytes().to_vec()];
     if let Some((scheme, authority, path)) = parts(asked) {
@@ -153,7 +155,7 @@ fn explain(plan: &Plan, named: &[(String, String)]) -> Outcome {
     Ok(json(StatusCode::OK, &Explained { version: VERSION, verdict: verdict.to_owned(), lines }))
 }
 
-/// The monotonic clock that workers go by, microseconds.
+/// Returns the monotonic clock of the workers, microseconds.
 fn now_us() -> u64 {
     wall_us().saturating_add_signed(weir_worker::wall_offset_us().saturating_neg())
 }

@@ -1,5 +1,6 @@
-//! Proves: what can't be added or removed is said with the way out, and what can is in force then and no more than once. How: a configuration
-//! with servers of every origin, and `messages.txt` beside this file (`UPDATE=1` writes it).
+//! Proves: orders that cannot be carried out are rejected with a remedy, and others are in force
+//! then, once. How: a configuration with servers of every origin, and `messages.txt` beside this
+//! file (`UPDATE=1` writes it).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ fn written() -> Plan {
     weir_config::parse(CONFIGURATION, "weir.kdl").expect("valid").plan
 }
 
-/// What is known of names and files, and these were added.
+/// Returns what is known of names and files, with these temporary servers.
 fn known(temporary: Temporary) -> Known {
     let place = SocketAddr::from(([10, 0, 0, 5], 80)).into();
     let listed = parse_server("10.0.0.6:80", &[]).expect("valid");
@@ -34,7 +35,7 @@ fn known(temporary: Temporary) -> Known {
     }
 }
 
-/// In force, with one that was added.
+/// Returns a plan in force, with one temporary server.
 fn plan() -> Plan {
     let plan = written().located(&known(Temporary::new()));
     written().located(&known(with(&plan, "app", &added("10.0.0.9:80", &[])).expect("it can be added")))
@@ -122,7 +123,7 @@ fn what_is_added_is_in_all_pools_and_goes_again() {
     assert!(with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "4")])).is_ok());
 }
 
-/// Some workers may have what a job could not do in whole: it can be done again, or undone.
+/// Some workers may have a plan that a job could not complete: it can be repeated, or undone.
 #[test]
 fn what_has_failed_may_be_tried_again() {
     let (with_it, without_it) = (plan(), written().located(&known(Temporary::new())));
@@ -161,7 +162,7 @@ fn what_becomes_of_them_is_told() {
 #[test]
 fn there_is_an_end_to_it() {
     let mut plan = plan();
-    // That one has two slots already.
+    // That upstream has two slots already.
     for number in 2..TEMPORARY_MAX {
         let address = SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 80)).to_string();
         plan = written().located(&known(with(&plan, "bound", &added(&address, &[])).expect("there is room")));
