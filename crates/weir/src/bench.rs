@@ -60,20 +60,20 @@ pub(crate) struct BenchArgs {
     keep: bool,
 }
 
-/// From which commit it was built, where that is known: the Makefile and `scripts/dist` say so.
+/// The commit that it was built from, if known: the Makefile and `scripts/dist` set it.
 pub(crate) const COMMIT: Option<&str> = option_env!("WEIR_COMMIT");
 
-/// What program this is, for reports that others cite.
+/// Returns the identity of this program, for reports that others cite.
 pub(crate) fn version(commit: Option<&str>) -> String {
     let commit = commit.filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     format!("weir {}, commit {commit}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// An experiment, cell or contender that doesn't exist, a program that doesn't start, an interrupt: then the table of what was
-/// complete is printed all the same.
+/// An unknown experiment, cell or contender, a program that does not start, an interrupt: then the
+/// table of complete results is printed all the same.
 pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
     if arguments.experiment == "list" {
         terminal::print(&bench::list());

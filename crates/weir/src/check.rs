@@ -1,5 +1,5 @@
-//! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no listener; names
-//! of servers are looked up, unless that is not wanted.
+//! `weir check`: shows all errors of a configuration, or the effective configuration. Binds no
+//! listener; looks up names of servers, unless told not to.
 
 mod rights;
 
@@ -11,7 +11,7 @@ use crate::cli::CheckArgs;
 use crate::failure::Failure;
 use crate::{arrival, certificates, discovery, privileges, side, snapshot, terminal};
 
-/// Who looks into the files that a configuration names.
+/// Check the files that a configuration names.
 const EXPERTS: Experts<'static> = Experts {
     users: &side::users::check,
     tls: &certificates::check,
@@ -22,10 +22,10 @@ const EXPERTS: Experts<'static> = Experts {
     arrival: &arrival::check,
 };
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// The configuration is wrong or can't be read.
+/// The configuration is wrong or cannot be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
     let experts = if arguments.no_resolve { Experts { names: Experts::NOBODY.names, ..EXPERTS } } else { EXPERTS };
     let loaded = find_path(arguments.config.path()).and_then(|path| Ok((load(&path, experts)?, path)));
@@ -35,7 +35,7 @@ pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
                 terminal::print_error(&terminal::render(warnings));
             }
             terminal::print(&shown(arguments, &config));
-            // Programs go by the code; people wonder whether anything has happened.
+            // Programs use the code; people wonder whether anything has happened.
             if !arguments.print && !arguments.json && std::io::stdout().is_terminal() {
                 let needed: String = rights::needed(&config.plan).iter().map(rights::Right::line).collect();
                 terminal::print(&format!("{}: ok\n{needed}", path.display()));
@@ -50,7 +50,7 @@ pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// What was asked for; nothing when nothing was.
+/// Returns the requested output, if any.
 fn shown(arguments: &CheckArgs, config: &Config) -> String {
     match (arguments.print, arguments.json) {
         (true, true) => config.tree.to_json(),

@@ -1,7 +1,8 @@
-//! How a verb fails: a text for standard error and an exit code. Called by all verbs, read by `main`.
+//! How a verb fails: a text for standard error and an exit code. Used by all verbs, read by `main`.
 //!
-//! Codes: 1 failed while running, 2 usage, 77 a missing privilege, 78 bad configuration (sysexits.h), so that a service
-//! manager can tell what a restart can't heal. `weir lab link -- COMMAND` has the command's.
+//! Codes: 1 failed while running, 2 usage, 77 a missing privilege, 78 bad configuration
+//! (sysexits.h), so that a service manager can recognize failures that a restart cannot repair.
+//! `weir lab link -- COMMAND` has the command's code.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -13,7 +14,7 @@ use crate::terminal;
 /// Why a verb failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something outside went wrong: code 1.
+    /// An external failure: code 1.
     Running(String),
     /// The command line is wrong: code 2.
     Usage(String),
@@ -21,12 +22,13 @@ pub(crate) enum Failure {
     Privilege(String),
     /// The configuration is wrong; the report is complete: code 78.
     Configuration(String),
-    /// A command that was run ended with this code, which becomes that of weir; it has said why itself.
+    /// A command ended with this code, which becomes the code of weir; the command has printed the
+    /// reason.
     Command(u8),
 }
 
 impl Failure {
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Running(_) => 1,
@@ -37,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// What another process says that it is, by its exit code.
+    /// Returns the failure of another process, by its exit code.
     pub(crate) fn of(code: u8, text: String) -> Failure {
         match code {
             2 => Failure::Usage(text),
@@ -47,7 +49,8 @@ impl Failure {
         }
     }
 
-    /// A listener that could not be bound; the text of the error names address and cause.
+    /// Returns the failure of a listener that could not be bound; the text of the error names
+    /// address and cause.
     pub(crate) fn binding(error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Failure::Privilege(format!("weir: {error}\n")),

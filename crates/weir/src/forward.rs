@@ -1,5 +1,5 @@
-//! `weir forward`: a forward proxy from flags alone. It writes the configuration that the flags stand for and goes on as
-//! `weir run` would.
+//! `weir forward`: a forward proxy from flags alone. It writes the equivalent configuration and
+//! continues as `weir run` would.
 
 use weir_config::{Forward, parse_with};
 
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::upgrade::Heritage;
 use crate::{run, terminal};
 
-/// Does the verb; returns when the proxy has ended.
+/// Runs the verb; returns when the proxy has ended.
 ///
 /// # Errors
-/// Wrong flags, or what [`run::serve`] says.
+/// Wrong flags, or the errors of [`run::serve`].
 pub(crate) fn forward(arguments: ForwardArgs, heritage: Heritage) -> Result<(), Failure> {
     let text = Forward {
         listen: arguments.listen,
@@ -26,7 +26,7 @@ pub(crate) fn forward(arguments: ForwardArgs, heritage: Heritage) -> Result<(), 
         common: arguments.engine.into(),
     }
     .to_kdl();
-    // What is wrong here was wrong on the command line.
+    // Errors here are errors of the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     if arguments.print {

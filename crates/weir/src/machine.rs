@@ -1,20 +1,20 @@
-//! What the machine gives to this process: descriptors and cores. Called once at start.
+//! The resources of the machine for this process: descriptors and cores. Called once at start.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the number of descriptors to what the hard limit allows; gives the limit that holds now (None: none).
+/// Raises the number of descriptors to the hard limit; returns the present limit (None: unlimited).
 pub(crate) fn raise_descriptors() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Refused only when it changed meanwhile; what holds is asked for again.
+        // Refused only when it changed meanwhile; the limit is read again.
         let _ = setrlimit(Resource::Nofile, limit);
     }
     getrlimit(Resource::Nofile).current
 }
 
-/// How many workers are useful: one for each core that this process may use, or fewer when its control group allows less
-/// time than that. At least 1.
+/// Returns how many workers are useful: one for each core that this process may use, or fewer if
+/// its control group allows less time than that. At least 1.
 pub(crate) fn workers() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
 }

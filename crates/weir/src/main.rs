@@ -1,4 +1,4 @@
-//! weir: the command. Reads the command line, does one verb, ends with its exit code.
+//! weir: the command. Reads the command line, runs one verb, exits with its code.
 
 mod admin;
 mod arrival;
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // A closed standard error leaves nobody to tell.
+            // If standard error is closed, the message is lost.
             let _ = write!(std::io::stderr().lock(), "{failure}");
             ExitCode::from(failure.code())
         }

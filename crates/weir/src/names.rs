@@ -1,9 +1,10 @@
-//! Names that people write, and those that were probably meant. Called by the verbs and by the admin socket.
+//! Names that people type, and suggestions for wrong ones. Called by the verbs and by the admin
+//! socket.
 
-/// Names that a message lists when none is near.
+/// Names that a message lists if none is similar.
 const LISTED_MAX: usize = 8;
 
-/// What to say when `written` is none of `known`.
+/// Returns a message for a name `written` that is not in `known`.
 pub(crate) fn meant<'a>(what: &str, written: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     let hint = match weir_config::closest(written, known.iter().copied()) {

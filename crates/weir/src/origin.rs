@@ -19,13 +19,14 @@ use crate::cli::OriginArgs;
 use crate::failure::Failure;
 use crate::{machine, run, terminal};
 
-/// Between two lines of `--stats`.
+/// Time between two lines of `--stats`.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// A misbehaviour that doesn't exist, a certificate that can't be used, an address that can't be listened on, a driver that doesn't work.
+/// An unknown misbehaviour, a bad certificate, an address that cannot be bound, a driver that does
+/// not work.
 pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let misbehaviours = Misbehaviours::parse(&arguments.misbehave)
         .map_err(|why| Failure::Usage(format!("weir origin: --misbehave: {why}\n")))?;
@@ -54,7 +55,7 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How clients speak TLS, if they do.
+/// Returns how clients use TLS, if they do.
 fn seal(arguments: &OriginArgs) -> Result<Option<Arc<dyn Seal>>, String> {
     if !arguments.tls {
         return Ok(None);
@@ -69,29 +70,29 @@ fn seal(arguments: &OriginArgs) -> Result<Option<Arc<dyn Seal>>, String> {
     Ok(Some(terms))
 }
 
-/// Appends, so that an origin that is started again goes on in the same file.
+/// Appends, so that a restarted origin continues the same file.
 fn open_log(path: &Path) -> Result<File, Failure> {
     let opened = File::options().append(true).create(true).open(path);
     opened.map_err(|error| Failure::Usage(format!("weir origin: --log {}: {error}\n", path.display())))
 }
 
-/// Sends each signal that ends it.
+/// Delivers each signal that ends it.
 fn watch_signals() -> io::Result<Receiver<()>> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            // Full: the first is not yet noticed, which is enough.
+            // Full: the first signal is not yet noticed, which is enough.
             let _ = sender.try_send(());
         }
     })?;
     Ok(receiver)
 }
 
-/// How often it is looked whether a thread of the origin has failed.
+/// How often to check whether a thread of the origin has failed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Shows a line each so often until a signal comes or a thread fails.
+/// Shows a line at each interval until a signal comes or a thread fails.
 fn watch(origin: &OriginHandle, signals: &Receiver<()>, begin: Instant, every: Duration, json: bool) {
     let mut before = OriginStats::default();
     let mut due = every;

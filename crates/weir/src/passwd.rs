@@ -1,7 +1,8 @@
-//! `weir passwd`: writes, deletes and checks users in the file that a forward proxy reads (`side/users.rs`).
+//! `weir passwd`: writes, deletes and checks users in the file that a forward proxy reads
+//! (`side/users.rs`).
 //!
-//! The password is asked for on a terminal, or is one line of standard input; it never stands in the command line, where others
-//! could see it.
+//! The password is typed on a terminal, or is one line of standard input. It is never in the
+//! command line, where other users could see it.
 
 mod ask;
 mod edit;
@@ -45,10 +46,11 @@ pub(crate) struct PasswdArgs {
     pub(crate) stdin: bool,
 }
 
-/// Does the verb.
+/// Runs the verb.
 ///
 /// # Errors
-/// A name or password that can't be, a file that can't be read or written, a user who isn't there, a wrong password.
+/// An invalid name or password, a file that cannot be read or written, an unknown user, a wrong
+/// password.
 pub(crate) fn passwd(arguments: &PasswdArgs) -> Result<(), Failure> {
     let PasswdArgs { file, name, .. } = arguments;
     if let Some(error) = name_error(name) {
@@ -77,7 +79,7 @@ pub(crate) fn passwd(arguments: &PasswdArgs) -> Result<(), Failure> {
     edit::change(file, true, |text| Some(edit::with(text, name, &hash))).map(|_| ())
 }
 
-/// The password, as it was typed or piped.
+/// Returns the password, typed or piped.
 fn password(arguments: &PasswdArgs) -> Result<Vec<u8>, Failure> {
     let PasswdArgs { name, check, .. } = arguments;
     let asked = if arguments.stdin || !io::stdin().is_terminal() {

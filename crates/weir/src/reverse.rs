@@ -1,5 +1,5 @@
-//! `weir reverse`: a reverse proxy from flags alone. It writes the configuration that the flags stand for and goes on as
-//! `weir run` would.
+//! `weir reverse`: a reverse proxy from flags alone. It writes the equivalent configuration and
+//! continues as `weir run` would.
 
 use weir_config::{Reverse, parse_with};
 
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::upgrade::Heritage;
 use crate::{run, terminal};
 
-/// Does the verb; returns when the proxy has ended.
+/// Runs the verb; returns when the proxy has ended.
 ///
 /// # Errors
-/// Wrong flags, or what [`run::serve`] says.
+/// Wrong flags, or the errors of [`run::serve`].
 pub(crate) fn reverse(arguments: ReverseArgs, heritage: Heritage) -> Result<(), Failure> {
     let reverse = Reverse {
         listen: arguments.listen,
@@ -29,7 +29,7 @@ pub(crate) fn reverse(arguments: ReverseArgs, heritage: Heritage) -> Result<(), 
         return Err(Failure::Usage(format!("weir reverse: {fault}\n")));
     }
     let text = reverse.to_kdl();
-    // What is wrong here was wrong on the command line.
+    // Errors here are errors of the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     if arguments.print {

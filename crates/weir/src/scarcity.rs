@@ -46,8 +46,8 @@ struct Shortage {
     next: Instant,
 }
 
-/// Requests of a server, those that waited because as many connections as there may be were in use, and those that waited because more
-/// at once were found to be worse.
+/// Requests of a server: all, those that waited because the largest number of connections was in
+/// use, and those that waited because more at once were found to be worse.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waits {
     requests: u64,
@@ -141,7 +141,7 @@ mod tests {
                 _ => panic!("{requests} {connections} {limit}: {line:?}"),
             }
         }
-        // Another server has the place of one that is gone, and counts from nothing.
+        // Another server takes the place of one that has left, and counts from zero.
         assert_eq!(Waits::default().line(before, "app a:1", 64, 0), None);
     }
 }

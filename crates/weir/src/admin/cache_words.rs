@@ -1,12 +1,14 @@
-//! What operators call things that are stored: URLs, hosts, fields of requests. Checked where they are typed and where they arrive. Pure.
+//! Operators' words for stored objects: URLs, hosts, fields of requests. Checked where they are
+//! typed and where they arrive. Pure.
 
-/// The longest URL, bytes: more than any listener takes.
+/// The longest URL, bytes: more than any listener accepts.
 const URL_BYTES_MAX: usize = 1 << 20;
 
-/// A URL in the form that keys have: scheme and host in lower case, no port that is the usual one, a path.
+/// Returns a URL in the form of keys: scheme and host in lower case, without the usual port, with a
+/// path.
 ///
 /// # Errors
-/// Why it is none that can be stored.
+/// Why it cannot be stored.
 pub(crate) fn url(text: &str) -> Result<String, String> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) if ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
@@ -32,20 +34,20 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{}{slash}{path}", host.strip_suffix(usual).unwrap_or(&host)))
 }
 
-/// Host and port in lower case.
+/// Returns host and port in lower case.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is invalid.
 pub(crate) fn authority(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_one = !lower.contains('@') && lower.parse::<hyper::http::uri::Authority>().is_ok();
     if is_one { Ok(lower) } else { Err(format!("`{text}` is no host: write it as example.org or example.org:8080")) }
 }
 
-/// A field of a request, as `Name: value`.
+/// Parses a field of a request, as `Name: value`.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is invalid.
 pub(crate) fn header(text: &str) -> Result<String, String> {
     let (name, value) =
         text.split_once(':').ok_or_else(|| format!("`{text}` is no field: write it as 'Name: value'"))?;
@@ -54,7 +56,7 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
     if is_fine { Ok(format!("{name}: {}", value.trim())) } else { Err(format!("`{text}` can't stand in a request")) }
 }
 
-/// Scheme, host and the rest of a URL that [`url`] gave.
+/// Returns scheme, host and the rest of a URL that [`url`] returned.
 pub(crate) fn parts(url: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find('/')?;

@@ -1,7 +1,8 @@
-//! The last two minutes of all clients, a sample a second: what the live page draws. docs/status.md#the-live-page.
+//! The last two minutes of all clients, a sample a second, for the charts of the live page.
+//! docs/status.md#the-live-page.
 //!
-//! Owned by the control thread, which adds a sample whenever it marks a second; no worker knows it. Pure: the time is an
-//! argument. Bound: [`SAMPLES_MAX`] samples, and one histogram.
+//! Owned by the control thread, which adds a sample whenever it marks a second; workers do not know
+//! of it. Pure: the time is an argument. Bound: [`SAMPLES_MAX`] samples, and one histogram.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,23 +14,23 @@ use weir_proxy::observe::histogram::Snapshot;
 use super::status::{gauge, thousandths};
 use super::window::Counts;
 
-/// Samples that are kept, one each second.
+/// Largest number of samples, one each second.
 pub(crate) const SAMPLES_MAX: usize = 120;
 
-/// What happened in about a second, and how things were at its end.
+/// The activity of about a second, and the state at its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Sample {
     /// Samples before it, since the start.
     pub(crate) number: u64,
-    /// Final answers a second.
+    /// Final responses a second.
     pub(crate) answers: f64,
     /// Those of the class 5xx.
     pub(crate) failures: f64,
-    /// From the receipt of a request to the end of its answer; null without answers.
+    /// From the receipt of a request to the end of its response; null without responses.
     pub(crate) p50_us: Option<u64>,
     pub(crate) p90_us: Option<u64>,
     pub(crate) p99_us: Option<u64>,
-    /// Requests on connections to servers, unanswered.
+    /// Requests on connections to servers, without a response yet.
     pub(crate) in_flight: u64,
     /// Requests without a connection.
     pub(crate) waiting: u64,
@@ -40,20 +41,21 @@ pub(crate) struct Sample {
 pub(crate) struct History {
     samples: VecDeque<Sample>,
     next: u64,
-    /// When the last one was made, and everything until then.
+    /// The time of the last sample, and everything until then.
     at: Instant,
     counts: Counts,
     latency: Snapshot,
 }
 
 impl History {
-    /// Nothing was yet.
+    /// Begins without any counts.
     pub(crate) fn new(now: Instant) -> History {
         let latency = Snapshot::default();
         History { samples: VecDeque::new(), next: 0, at: now, counts: Counts::default(), latency }
     }
 
-    /// Adds a sample of what came since the last one; `totals` and `latency` are of all clients since the start.
+    /// Adds a sample of the activity since the last one; `totals` and `latency` are of all clients
+    /// since the start.
     pub(crate) fn add(&mut self, now: Instant, totals: &Totals, latency: Snapshot) {
         let counts = Counts::of(totals);
         let new = counts.since(&self.counts);
@@ -78,7 +80,7 @@ impl History {
         (self.next, self.at, self.counts, self.latency) = (self.next + 1, now, counts, latency);
     }
 
-    /// All that are kept.
+    /// Returns all samples.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         self.samples.iter().cloned().collect()
     }
@@ -86,7 +88,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a sample has what came in its second and nothing else, and old ones are forgotten. How: made-up seconds.
+    //! Proves: a sample has the activity of its second and nothing else, and old ones are
+    //! forgotten. How: made-up seconds.
 
     use std::time::Duration;
 

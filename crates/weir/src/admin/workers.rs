@@ -1,5 +1,5 @@
-//! How late workers are: the load board and the times of each worker -> its part of the document, and metrics. Called by `reading`,
-//! `status` and `metrics`.
+//! How late workers are: the load board and the times of each worker -> its part of the document,
+//! and metrics. Called by `reading`, `status` and `metrics`.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use super::window::{Counts, Past};
 #[serde(default)]
 pub(crate) struct Worker {
     pub(crate) number: usize,
-    /// Whether it told how it is in time.
+    /// Whether it reported in time.
     pub(crate) responsive: bool,
     /// It has ended, as all do at the end of a drain.
     pub(crate) ended: bool,
@@ -35,9 +35,9 @@ pub(crate) struct Worker {
     pub(crate) given: u64,
     pub(crate) taken: u64,
     pub(crate) rebirths: u64,
-    /// Without a complete answer.
+    /// Requests without a complete response.
     pub(crate) open_requests: u64,
-    /// The share of the last moments in which it wanted its core and had it not.
+    /// The recent share of time in which it wanted its core and did not have it.
     pub(crate) starved_permille: u32,
     /// `pinned`, `let go` while other programs take its core, or `not pinned`.
     pub(crate) pinning: String,
@@ -47,25 +47,25 @@ pub(crate) struct Worker {
     pub(crate) turn_now_us: u64,
     /// How long its turns took in the window.
     pub(crate) turn: Latency,
-    /// How long bytes of clients had been in the kernel when it had them, in the window.
+    /// How long clients' bytes had been in the kernel when it got them, in the window.
     pub(crate) kernel_wait: Latency,
 }
 
-/// What a worker's line of the board said.
+/// A worker's line on the board.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Present {
     /// How long its turn has lasted, microseconds; 0: it waits for something to do.
     pub(crate) turn_us: u64,
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     pub(crate) open_requests: u32,
     /// Client connections.
     pub(crate) sessions: u32,
-    /// The share of the last moments in which it wanted its core and had it not, in thousandths.
+    /// The recent share of time in which it wanted its core and did not have it, in thousandths.
     pub(crate) starved_permille: u32,
 }
 
 impl Present {
-    /// Of all workers, by worker.
+    /// Returns those of all workers, by worker.
     pub(crate) fn of(handle: &Handle) -> Vec<Present> {
         let now_us = weir_io::clock_us();
         let present = |line: &Line| Present {
@@ -78,17 +78,17 @@ impl Present {
     }
 }
 
-/// How long things took on one worker.
+/// Durations on one worker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Took {
     /// Its turns.
     pub(crate) turn: Snapshot,
-    /// From the arrival of bytes of a client to their pick-up.
+    /// From the arrival of a client's bytes until the worker reads them.
     pub(crate) kernel_wait: Snapshot,
 }
 
 impl Took {
-    /// Since the start.
+    /// Returns those since the start.
     pub(crate) fn of(times: &Times) -> Took {
         Took { turn: times.turn.snapshot(), kernel_wait: times.kernel_wait.snapshot() }
     }
@@ -102,19 +102,19 @@ pub(crate) struct WorkerPast {
 }
 
 impl WorkerPast {
-    /// Nothing was yet.
+    /// Begins without any counts.
     pub(crate) fn new(now: Instant) -> WorkerPast {
         WorkerPast { turn: Past::new(now), kernel_wait: Past::new(now) }
     }
 
-    /// Notes how things are.
+    /// Makes a note of the present counts.
     pub(crate) fn note(&mut self, now: Instant, view: &View) {
         let Took { turn, kernel_wait } = Took::of(&view.times);
         self.turn.note(now, Counts::default(), &turn);
         self.kernel_wait.note(now, Counts::default(), &kernel_wait);
     }
 
-    /// What was within the window.
+    /// Returns the durations within the window.
     pub(crate) fn lately(&self, now: Instant, view: &View) -> Took {
         let Took { turn, kernel_wait } = Took::of(&view.times);
         let lately = |past: &Past, all: &Snapshot| past.lately(now, Counts::default(), all).latency;
@@ -122,7 +122,7 @@ impl WorkerPast {
     }
 }
 
-/// Families of metrics.
+/// Adds families of metrics.
 pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     let numbers: Vec<String> = (0..reading.workers.len()).map(|number| number.to_string()).collect();
     let workers = || reading.workers.iter().zip(&numbers);

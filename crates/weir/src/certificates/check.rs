@@ -1,4 +1,5 @@
-//! What is wrong with files that TLS needs, before they are used. Called by `weir check`, and by those that read a configuration to run it.
+//! Checks the files that TLS needs before they are used. Called by `weir check`, and when a
+//! configuration is read to run it.
 
 use std::path::Path;
 
@@ -7,8 +8,8 @@ use weir_tls::{ClientTrust, Files, Pair, Roots, Staple, TicketKeys, Trust, Wante
 
 use super::now;
 
-/// What the operator should know of files that TLS needs before they are used. A certificate that is out of time is an error: see
-/// [`check_to_run`].
+/// Checks files that TLS needs, and returns warnings for the operator. An expired or not yet valid
+/// certificate is an error: see [`check_to_run`].
 ///
 /// # Errors
 /// What is wrong with them.
@@ -27,7 +28,8 @@ pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// The same for whoever is about to run: one that is out of time must not keep the others from being served.
+/// The same before a run: an expired or not yet valid certificate must not prevent the use of the
+/// others.
 ///
 /// # Errors
 /// As [`check`].
@@ -56,7 +58,7 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// What the operator should know of a certificate for that use.
+/// Returns warnings about a certificate for that use.
 fn warnings(files: TlsFiles<'_>, pair: &Pair, now: i64) -> Vec<String> {
     let unnamed = pair.unnamed().filter(|_| matches!(files, TlsFiles::Certificate { .. }));
     pair.warnings(now).into_iter().chain(unnamed).collect()

@@ -1,14 +1,14 @@
-//! The ports whose connections are taken, as the command line names them.
+//! The ports whose connections are taken, as given on the command line.
 
 use crate::failure::Failure;
 
-/// Ports that may be named: what the programs of the kernel have room for.
+/// Largest number of ports: the room in the kernel programs.
 const MAX: usize = 64;
 
-/// One of them.
+/// Parses a port.
 ///
 /// # Errors
-/// It is no port, as a range is none.
+/// It is not a port; neither is a range.
 pub(super) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) if text.contains('-') => Err("a range is no port: name each, as in 80,81,82".to_owned()),
@@ -17,10 +17,10 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// The ports that are taken, in order, and that those with HTTP are among them.
+/// Returns the taken ports in order, and checks that those with HTTP are among them.
 ///
 /// # Errors
-/// One is named twice, there are too many, or HTTP is spoken where nothing is taken.
+/// A port is given twice, there are too many, or HTTP is on a port that is not taken.
 pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Failure> {
     for (flag, named) in [("--ports", &ports[..]), ("--http", http)] {
         if let Some((first, second, port)) = twice(named) {
@@ -42,7 +42,7 @@ pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Fa
     Ok(ports)
 }
 
-/// The first port that was named before: where it was, counted from one, where it is again, and which it is.
+/// Returns the first port that was given before: its two places, counted from one, and the port.
 fn twice(ports: &[u16]) -> Option<(usize, usize, u16)> {
     ports.iter().enumerate().find_map(|(at, port)| {
         let before = ports[..at].iter().position(|other| other == port)?;
@@ -52,7 +52,8 @@ fn twice(ports: &[u16]) -> Option<(usize, usize, u16)> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: ports are put in order; one that is named twice, too many, and HTTP on others are refused by name; so is what is no port. How: lists.
+    //! Proves: ports are sorted; duplicates, too many, HTTP on other ports, and text that is not a
+    //! port are rejected by name. How: lists.
 
     use super::*;
 

@@ -1,5 +1,5 @@
-//! What can be chosen for each side of an interception: options of `listen` and `upstream`, and the window that connections begin with, which is an
-//! attribute of routes. Both sides have the same.
+//! The options of each side of an interception: those of `listen` and `upstream`, and the initial
+//! congestion window, which is an attribute of routes. Both sides have the same options.
 
 use clap::Args;
 
@@ -46,7 +46,7 @@ macro_rules! side {
         }
 
         impl $name {
-            /// What of it is an option of the configuration: its name and what is written.
+            /// Returns the options of the configuration among them: name and value.
             pub(super) fn options(self) -> Vec<(&'static str, String)> {
                 let all = [
                     ("congestion", self.congestion),

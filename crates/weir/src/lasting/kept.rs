@@ -23,7 +23,7 @@ pub(crate) struct Words {
     pub(crate) option: &'static str,
 }
 
-/// See the module.
+/// The file, and its state.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     words: Words,

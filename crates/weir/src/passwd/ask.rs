@@ -1,18 +1,20 @@
-//! Asking for a password: without echo on a terminal, or a line of standard input. Called by `passwd`.
+//! Asks for a password: without echo on a terminal, or as a line of standard input. Called by
+//! `passwd`.
 //!
-//! On a terminal keys are read one by one, so that an interruption leaves it as it was. Bound: [`BYTES_MAX`].
+//! On a terminal keys are read one by one, so that an interruption restores it. Bound:
+//! [`BYTES_MAX`].
 
 use std::io::{self, Read as _, Write as _};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-/// Bytes of a password; a head of a request has not much more.
+/// Longest password, in bytes; the head of a request has not much more.
 const BYTES_MAX: usize = 4096;
 
-/// The first line of standard input, without its end.
+/// Returns the first line of standard input, without its end.
 ///
 /// # Errors
-/// There is none, or it is longer than [`BYTES_MAX`].
+/// It is missing, or longer than [`BYTES_MAX`].
 pub(super) fn line() -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let mut input = io::stdin().lock();
@@ -38,11 +40,11 @@ fn push(line: &mut Vec<u8>, byte: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// The terminal of standard input as it was.
+/// The earlier mode of the terminal on standard input, restored when this is dropped.
 struct Restored(Termios);
 
 impl Restored {
-    /// Keys come one by one, are not shown, and do nothing.
+    /// Makes keys arrive one by one, without echo and without effect.
     fn hide() -> io::Result<Restored> {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
@@ -56,15 +58,15 @@ impl Restored {
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        // Nobody is left to tell when the terminal is gone.
+        // If the terminal is gone, no one can read an error.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
 
-/// What is typed on the terminal of standard input, up to the return key, without being shown.
+/// Returns what is typed on the terminal of standard input, up to the return key, without echo.
 ///
 /// # Errors
-/// It was broken off (Ctrl-C, Ctrl-D), or the terminal is gone.
+/// It was interrupted (Ctrl-C, Ctrl-D), or the terminal is gone.
 pub(super) fn hidden(prompt: &str) -> io::Result<Vec<u8>> {
     let _restored = Restored::hide()?;
     let mut out = io::stderr().lock();
@@ -95,7 +97,7 @@ fn typed(keys: &mut impl io::Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Takes back the last character, which may be several bytes of UTF-8.
+/// Removes the last character, which may be several bytes of UTF-8.
 fn erase(line: &mut Vec<u8>) {
     while line.pop_if(|last| *last & 0xc0 == 0x80).is_some() {}
     line.pop();

@@ -1,4 +1,5 @@
-//! What a running weir can't change: each with the reason, for whoever wrote it into the configuration.
+//! Changes that a running weir cannot make, each with the reason, for the author of the
+//! configuration.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -6,7 +7,7 @@ use std::net::SocketAddr;
 use weir_config::{AcceptBy, AdminChoice, Config, IoChoice, PinningChoice, UserChoice};
 use weir_proxy::plan::{ForwardPlan, Plan};
 
-/// What was chosen once for the life of the process, outside of the plan.
+/// Settings outside the plan, fixed for the life of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fixed {
     workers: Option<u32>,
@@ -18,7 +19,7 @@ pub(crate) struct Fixed {
     user: Option<UserChoice>,
 }
 
-/// Something that needs a restart.
+/// A change that needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     what: String,
@@ -26,14 +27,14 @@ pub(super) struct Refused {
 }
 
 impl Fixed {
-    /// What a configuration says of it.
+    /// Returns the settings of a configuration.
     pub(crate) fn of(config: &Config) -> Fixed {
         let Config { workers, io, pinning, accept_by, admin, metrics, user, .. } = config;
         let (admin, user) = (admin.clone(), user.clone());
         Fixed { workers: *workers, io: *io, pinning: *pinning, accept_by: *accept_by, admin, metrics: *metrics, user }
     }
 
-    /// What is different in a configuration, or from the plan in force, and needs a restart.
+    /// Returns the differences of a configuration, or from the plan in force, that need a restart.
     pub(super) fn refused(&self, config: &Config, plan: &Plan) -> Vec<Refused> {
         let new = Fixed::of(config);
         let mut all = Vec::new();
@@ -81,7 +82,7 @@ fn forward(old: Option<&ForwardPlan>, new: Option<&ForwardPlan>) -> Vec<Refused>
     all
 }
 
-/// For people.
+/// Returns a report for people.
 pub(super) fn report(all: &[Refused]) -> String {
     let mut text = String::new();
     for Refused { what, why } in all {

@@ -1,15 +1,16 @@
-//! What holds for a time, in bounded memory: answers of name servers, credentials that were good. Called by `names` and
-//! `verify`.
+//! Values that are valid for a time, in bounded memory: results of name servers, good credentials.
+//! Called by `names` and `verify`.
 //!
-//! Bound: `max` entries. There are two generations: when the young one is half of that, it becomes the old one, and what was
-//! in the old one and not asked for since is gone. So keeping and finding cost the same however full it is.
+//! Bound: `max` entries. It has two generations. When the young one reaches half of that, it
+//! becomes the old one, and the values of the previous old one that were not used since are
+//! dropped. So inserting and finding cost the same however full it is.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Values by key, each until its time is over.
+/// Values by key, each until its end.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     young: HashMap<K, (V, Instant)>,
@@ -18,7 +19,7 @@ pub(crate) struct Cache<K, V> {
 }
 
 impl<K: Hash + Eq, V> Cache<K, V> {
-    /// With room for `max` values, at least 2.
+    /// Makes room for `max` values, at least 2.
     pub(crate) fn new(max: usize) -> Cache<K, V> {
         Cache { young: HashMap::new(), old: HashMap::new(), half: (max / 2).max(1) }
     }
@@ -32,7 +33,7 @@ impl<K: Hash + Eq, V> Cache<K, V> {
         self.young.insert(key, (value, end));
     }
 
-    /// The value, and how long it holds yet: more than nothing.
+    /// Returns the value, and its remaining validity, more than zero.
     pub(crate) fn find<Q>(&mut self, key: &Q, now: Instant) -> Option<(&V, Duration)>
     where
         K: Borrow<Q>,
@@ -63,7 +64,8 @@ impl<K: Hash + Eq, V> Cache<K, V> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: values end when they should, the bound holds, and what is used survives. How: times as arguments.
+    //! Proves: values end when they should, the bound holds, and used values survive. How: times as
+    //! arguments.
 
     use super::*;
 

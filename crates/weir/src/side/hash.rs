@@ -1,31 +1,32 @@
-//! Hashes of passwords: argon2id (RFC 9106) and bcrypt. Called by `users` (parse), `verify` (compare) and `passwd` (make).
+//! Hashes of passwords: argon2id (RFC 9106) and bcrypt. Called by `users` (parse), `verify`
+//! (compare) and `passwd` (make).
 //!
-//! Bounds: what one comparison may cost, so that a line of the file can't stop the proxy: [`MEMORY_KIB_MAX`], [`WORK_KIB_MAX`],
-//! [`COST_MAX`].
+//! Bounds: the cost of one comparison, so that a line of the file cannot stop the proxy:
+//! [`MEMORY_KIB_MAX`], [`WORK_KIB_MAX`], [`COST_MAX`].
 
 use argon2::password_hash::{PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Params, PasswordHasher as _, PasswordVerifier as _, Version};
 
-/// Memory of one argon2 computation.
+/// Largest memory of one argon2 computation.
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
-/// Memory times passes of one argon2 computation; that takes about a second.
+/// Largest product of memory and passes of one argon2 computation; that takes about a second.
 const WORK_KIB_MAX: u32 = 512 * 1024;
-/// Cost of bcrypt; each step doubles its time, and this takes about a second.
+/// Largest cost of bcrypt; each step doubles its time, and this takes about a second.
 const COST_MAX: u32 = 14;
-/// Cost of new bcrypt hashes: the least that OWASP recommends, about 80 ms; with 12 a hundred users who come at once would take half
-/// a minute.
+/// Cost of new bcrypt hashes: the minimum that OWASP recommends, about 80 ms; with 12 a hundred
+/// users that come at once would take half a minute.
 const COST: u32 = 10;
-/// Bytes of a password that bcrypt looks at, without the zero at its end.
+/// Bytes of a password that bcrypt uses, without the zero at its end.
 pub(crate) const BCRYPT_BYTES_MAX: usize = 71;
 
-/// A hash that can be compared with.
+/// A usable hash scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Scheme {
     Argon2id,
     Bcrypt,
 }
 
-/// Whether a hash can be used.
+/// Returns the scheme of a hash, if it can be used.
 ///
 /// # Errors
 /// What is wrong with it, as in "the hash of `ann` ...".
@@ -54,7 +55,7 @@ pub(crate) fn scheme_of(hash: &str) -> Result<Scheme, &'static str> {
     Err(unusable(hash))
 }
 
-/// What a hash is that is not used.
+/// Describes a hash that cannot be used.
 fn unusable(hash: &str) -> &'static str {
     let known = [
         ("$apr1$", "is MD5, which is quickly guessed"),
@@ -70,7 +71,7 @@ fn unusable(hash: &str) -> &'static str {
     found.map_or("is neither argon2id nor bcrypt, but perhaps crypt or the password itself", |(_, text)| text)
 }
 
-/// Whether a password belongs to a hash that [`scheme_of`] has found good. Takes milliseconds.
+/// Whether a password belongs to a hash that [`scheme_of`] accepts. Takes milliseconds.
 pub(crate) fn matches(password: &[u8], hash: &str) -> bool {
     match scheme_of(hash) {
         Ok(Scheme::Argon2id) => {
@@ -81,8 +82,8 @@ pub(crate) fn matches(password: &[u8], hash: &str) -> bool {
     }
 }
 
-/// The hash of a new password: argon2id with the first choice of OWASP's Password Storage Cheat Sheet (19 MiB, two passes, one
-/// lane), or bcrypt.
+/// Returns the hash of a new password: argon2id with the first choice of OWASP's Password Storage
+/// Cheat Sheet (19 MiB, two passes, one lane), or bcrypt.
 ///
 /// # Errors
 /// What is wrong with the password.
@@ -108,7 +109,8 @@ pub(crate) fn make(scheme: Scheme, password: &[u8], salt: [u8; 16]) -> Result<St
 
 #[cfg(test)]
 mod tests {
-    //! Proves: hashes that others made are read, new ones are as documented, and nothing else passes. How: published vectors.
+    //! Proves: hashes of other programs are read, new ones are as documented, and nothing else
+    //! passes. How: published vectors.
 
     use super::*;
 

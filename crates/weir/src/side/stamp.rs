@@ -1,11 +1,13 @@
-//! Whether a file is another one than before. Called by whoever reads files again: users, hosts, resolv.conf.
+//! Detects that a file has changed. Called by those that read files again: users, hosts,
+//! resolv.conf.
 
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What changes when a file is written or replaced: device, inode, size, time of its last change (nanoseconds).
+/// Facts that change when a file is written or replaced: device, inode, size, time of its last
+/// change (nanoseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -16,7 +18,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Of a file that is open, or was looked at.
+    /// Returns the stamp of a file with this metadata.
     pub(crate) fn of(metadata: &Metadata) -> Stamp {
         Stamp {
             device: metadata.dev(),
@@ -27,7 +29,7 @@ impl Stamp {
         }
     }
 
-    /// Of whatever has this path now.
+    /// Returns the stamp of the file that has this path now.
     ///
     /// # Errors
     /// The operating system's.

@@ -1,8 +1,9 @@
-//! Which worker gets a new connection, for people. Pure: document -> text.
+//! How the worker for a new connection is chosen, for people. Pure: document -> text.
 
 use crate::admin::document::Status;
 
-/// A line for each way, with the listeners that have it where there are several ways. Nothing where there is nothing to spread over.
+/// Returns a line for each way, with its listeners if there are several ways. Empty with one
+/// worker.
 pub(super) fn accepting(status: &Status) -> String {
     let mut ways: Vec<(&str, Option<&str>, Vec<&str>)> = Vec::new();
     for one in status.io.accepting.iter().filter(|one| one.way != "one worker") {

@@ -1,16 +1,17 @@
-//! Congestion controls that share connections of `tcp`, and the cores of both sides, for people. Pure: document -> text. Called by `overview`.
+//! Congestion controls that share connections of `tcp`, and the cores of both sides, for people.
+//! Pure: document -> text. Called by `overview`.
 
 use super::figures::{count, rate, time};
 use super::overview::Look;
 use super::table::{Column, Row, number, table, text};
 use crate::admin::document::{Arm, Status};
 
-/// The table; nothing where nothing is compared.
+/// Returns the table; empty without a comparison.
 pub(crate) fn arms(arms: &[Arm], look: Look) -> String {
     if arms.is_empty() {
         return String::new();
     }
-    // What is left out first where it is narrow: times that say less.
+    // Left out first on a narrow terminal: the less important times.
     let columns: [Column; 9] = [
         text("CONGESTION"),
         text("SIDE"),
@@ -45,7 +46,7 @@ fn row(arm: &Arm) -> Row {
     Row { cells, below: None }
 }
 
-/// The line about cores; nothing where no connection was looked at.
+/// Returns the line about cores; empty if no connection was checked.
 pub(crate) fn cores(status: &Status) -> String {
     let total = |name: &str| status.totals.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let (compared, same) = (total("tcp_cores_compared"), total("tcp_cores_same"));
@@ -58,7 +59,7 @@ pub(crate) fn cores(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the table and the line are short and say what was measured. How: a made-up document.
+    //! Proves: the table and the line are short and show the measurements. How: a made-up document.
 
     use super::*;
     use crate::admin::document::Latency;

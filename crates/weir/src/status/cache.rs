@@ -1,4 +1,4 @@
-//! What is stored, in a line. Called by `overview` and `weir cache`. Pure.
+//! The store, in a line. Called by `overview` and `weir cache`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::figures::{bytes, count};
 use crate::admin::cache::CacheFigures;
 use crate::admin::document::Status;
 
-/// What a request got without its server.
+/// Results of requests that were served without their server.
 const FROM_STORE: [&str; 2] = ["hit", "stale"];
 
-/// The line of the status; empty where nothing is stored.
+/// Returns the line of the status; empty without a store.
 pub(super) fn cache(status: &Status) -> String {
     status.cache.as_ref().map_or_else(String::new, |figures| format!("cache    {}\n", summary(figures)))
 }
 
-/// How full it is, and how much comes from it.
+/// Returns how full it is, and how much comes from it.
 pub(crate) fn summary(figures: &CacheFigures) -> String {
     let mut text =
         format!("{} of {}, {} answers", bytes(figures.bytes), bytes(figures.size_bytes), count(figures.answers));
@@ -29,7 +29,7 @@ pub(crate) fn summary(figures: &CacheFigures) -> String {
     text
 }
 
-/// Counts by word, without those that are 0.
+/// Returns counts by word, without those that are 0.
 pub(crate) fn words(counts: &BTreeMap<String, u64>) -> String {
     let shown = counts.iter().filter(|(_, value)| **value > 0);
     let shown: Vec<String> = shown.map(|(word, value)| format!("{word} {}", count(*value))).collect();
@@ -38,7 +38,8 @@ pub(crate) fn words(counts: &BTreeMap<String, u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the line says how much is stored and how much comes from it. How: a made-up document.
+    //! Proves: the line shows how much is stored and how much comes from it. How: a made-up
+    //! document.
 
     use super::*;
 

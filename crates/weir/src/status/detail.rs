@@ -7,7 +7,7 @@ use super::overview::{Look, lasting_doubt, tone};
 use super::table::{Column, Row, Tone, number, table, text};
 use crate::admin::document::{self, ServerStatus};
 
-/// What is left out first where it is narrow.
+/// Left out first on a narrow terminal.
 const CONNECTIONS: [Column; 10] = [
     number("CONN", 0),
     number("WORKER", 2),
@@ -26,7 +26,7 @@ const CLASSES: [Column; 3] = [text("REQUESTS"), number("USUALLY", 0), text("SHAR
 /// More are in the JSON.
 const CLASSES_SHOWN: usize = 20;
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
     let server = &status.server;
     let mut out = format!("{} of {}", server.name, status.upstream);
@@ -58,7 +58,7 @@ pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
     out
 }
 
-/// Lines of a name and what there is to say.
+/// Returns lines of a name and a fact.
 fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
     let server = &status.server;
     let connections = &server.connections;
@@ -147,7 +147,7 @@ fn trust(server: &document::Server) -> String {
     format!("{word}; depth {}", server.depth)
 }
 
-/// How requests go with `pool "fresh"`, and why.
+/// Returns how requests use connections with `pool "fresh"`, and why.
 pub(crate) fn fresh(fresh: &document::Fresh) -> String {
     let way = match fresh.in_force {
         0 => "kept connections are used".to_owned(),
@@ -158,13 +158,13 @@ pub(crate) fn fresh(fresh: &document::Fresh) -> String {
     format!("{way}: p99 to the first byte {} kept, {} fresh", known(fresh.kept_p99_us), known(fresh.fresh_p99_us))
 }
 
-/// How many requests a server is given at once, and why.
+/// Returns how many requests a server gets at once, and why.
 pub(crate) fn limit(limit: &document::ConcurrencyLimit) -> String {
     let document::ConcurrencyLimit { requests, before, gain_percent } = limit;
     format!("{requests} requests at once, learned: {gain_percent} % more answers a second than with {before}")
 }
 
-/// Counts with their names; what never occurred is left out.
+/// Returns counts with their names, without those that are 0.
 fn listed(counts: impl Iterator<Item = (String, u64)>) -> String {
     let shown: Vec<String> =
         counts.filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", count(value))).collect();

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// A count in at most five characters: `999`, `9999`, `12.3k`, `999k`, `1.2M`.
+/// Returns a count in at most five characters: `999`, `9999`, `12.3k`, `999k`, `1.2M`.
 pub(crate) fn count(value: u64) -> String {
     scaled(value as f64, 0)
 }
 
-/// Bytes, as a count: `999B`, `12.3kB`.
+/// Returns bytes, as a count: `999B`, `12.3kB`.
 pub(crate) fn bytes(value: u64) -> String {
     count(value) + "B"
 }
 
-/// A rate: as a count, with a digit behind the point below ten.
+/// Returns a rate: as a count, with one decimal place below ten.
 pub(crate) fn rate(value: f64) -> String {
     scaled(value, usize::from(value < 9.95 && value > 0.0))
 }
@@ -31,7 +31,8 @@ fn scaled(value: f64, digits: usize) -> String {
     format!("{value:.digits$}{}", units[unit])
 }
 
-/// A response time in at most six characters: `85us`, `1.2ms`, `340ms`, `12.3s`, `4m10s`. None: a dash.
+/// Returns a response time in at most six characters: `85us`, `1.2ms`, `340ms`, `12.3s`, `4m10s`.
+/// None: a dash.
 pub(crate) fn time(us: Option<u64>) -> String {
     let Some(us) = us else { return "-".to_owned() };
     let us = us as f64;
@@ -44,7 +45,7 @@ pub(crate) fn time(us: Option<u64>) -> String {
     }
 }
 
-/// A long time in its two largest units: `45s`, `4m10s`, `3h4m`, `12d7h`.
+/// Returns a long time in its two largest units: `45s`, `4m10s`, `3h4m`, `12d7h`.
 pub(crate) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let two = |large: u64, small: u64, names: [&str; 2]| match small {

@@ -3,7 +3,8 @@
 use super::figures::count;
 use crate::admin::document::Status;
 
-/// A line of what was taken and what passed by, and why new ones do. Nothing without an interception.
+/// Returns a line about connections that were taken and that passed by, and why new ones do. Empty
+/// without an interception.
 pub(super) fn interception(status: &Status) -> String {
     let Some(of) = &status.io.interception else { return String::new() };
     let (taken, passed) = (count(of.taken), count(of.passed_by));

@@ -1,5 +1,6 @@
-//! What clients do who choose where they go, for people: the busiest destinations and users. Pure: document -> text. Called by
-//! `overview`. Bound: [`ROWS_SHOWN`] of each; the JSON has more.
+//! The activity of clients that choose their destination, for people: the busiest destinations and
+//! users. Pure: document -> text. Called by `overview`. Bound: [`ROWS_SHOWN`] of each; the JSON has
+//! more.
 
 use super::figures::{bytes, count};
 use super::overview::Look;
@@ -13,7 +14,7 @@ const NAME_MAX: usize = 40;
 /// Reasons below a row.
 const WORDS_SHOWN: usize = 3;
 
-/// Both tables; nothing where nothing was done yet.
+/// Returns both tables; empty before the first activity.
 pub(super) fn usage(usage: &Usage, look: Look) -> String {
     shown("DESTINATION", &usage.destinations, look) + &shown("USER", &usage.users, look)
 }
@@ -22,7 +23,7 @@ fn shown(what: &'static str, uses: &Uses, look: Look) -> String {
     if uses.rows.is_empty() {
         return String::new();
     }
-    // What is left out first where it is narrow: tunnels, what was sent, connections.
+    // Left out first on a narrow terminal: tunnels, bytes sent, connections.
     let columns: [Column; 7] = [
         text(what),
         number("CONNS", 1),
@@ -59,7 +60,7 @@ fn row(used: &Use) -> Row {
     Row { cells, below }
 }
 
-/// What clients call themselves and others, safe for a terminal, and not too long.
+/// Returns a name that clients have chosen, safe for a terminal, and not too long.
 fn name(text: &str) -> String {
     let is_safe = |c: &char| c.is_alphanumeric() || c.is_ascii_graphic() || *c == ' ';
     let safe = |c: char| if is_safe(&c) { c } else { '?' };
@@ -71,7 +72,8 @@ fn name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the tables are short and readable, and no name can do anything to a terminal. How: made-up documents.
+    //! Proves: the tables are short and readable, and no name can affect a terminal. How: made-up
+    //! documents.
 
     use super::*;
 

@@ -19,14 +19,14 @@ struct Line {
     gone: Option<u64>,
 }
 
-/// What a line says. None: it can't be read.
+/// Parses a line. None: it is malformed.
 pub(super) fn parsed(line: &[u8]) -> Option<(Key, Entry)> {
     let Line { upstream, server, verdict, doubt, since, gone } = serde_json::from_slice(line).ok()?;
     let verdict = Verdict::read(&verdict, doubt.as_deref())?;
     Some(((upstream, server), Entry { verdict, since_s: since, gone_s: gone }))
 }
 
-/// Puts the line of a verdict behind a text.
+/// Appends the line of a verdict to a text.
 pub(super) fn append(text: &mut Vec<u8>, (upstream, server): &Key, entry: &Entry) {
     let Entry { verdict, since_s, gone_s } = entry;
     let line = Line {
@@ -45,7 +45,8 @@ pub(super) fn append(text: &mut Vec<u8>, (upstream, server): &Key, entry: &Entry
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written is one line and is read again; any bytes are a line or none. How: properties.
+    //! Proves: a written verdict is one line and can be read again; any bytes are a line or not.
+    //! How: properties.
 
     use proptest::prelude::*;
 

@@ -1,5 +1,6 @@
-//! Proves: addresses come with answers and go only when answers have had none of them for `hold`, whatever fails in between; a name is
-//! looked up neither too often nor too seldom; trouble is told once. How: random histories beside a judge, and examples.
+//! Proves: addresses appear with results and disappear only after results without them for `hold`,
+//! whatever fails in between; a name is looked up neither too often nor too seldom; trouble is
+//! reported once. How: random histories beside a model, and examples.
 
 use proptest::prelude::*;
 
@@ -52,11 +53,11 @@ proptest! {
         let mut now = start;
         let mut ledger = ledger(now);
         ledger.plan.hold_us = hold_s * SECOND_US;
-        // By address: since when whole answers don't have it.
+        // By address: since when complete results lack it.
         let mut judge: BTreeMap<SocketAddr, Option<Instant>> = BTreeMap::new();
         let hold = Duration::from_secs(hold_s);
         for (step, wait_s) in steps {
-            // A look-up begins when it is due, not before.
+            // A lookup begins when it is due, not before.
             let due = ledger.next().expect("something is due");
             now = now.max(due);
             ledger.expire(now);
@@ -128,7 +129,8 @@ fn pauses_double_up_to_a_bound() {
     assert_eq!(ledger.next(), Some(now + Duration::from_secs(7)));
 }
 
-/// A name that is scaled to none, and back after a while: it is in use as soon as a name with addresses would be.
+/// A name that is scaled to zero, and back after a while: it is in use as soon as a name with
+/// addresses would be.
 #[test]
 fn that_there_is_nothing_is_no_reason_to_wait() {
     let mut now = Instant::now();
@@ -143,7 +145,7 @@ fn that_there_is_nothing_is_no_reason_to_wait() {
             now += Duration::from_secs(pause_s);
         }
     }
-    // Name servers that fail afterwards are asked again at once, as the first time.
+    // Later failures of name servers are retried at once, as the first time.
     ledger.learn("a:80", Err(Trouble::Failed("x")), now);
     assert_eq!(ledger.next(), Some(now + RETRY_MIN));
     // No name is looked up more often than the operator wants.

@@ -1,5 +1,5 @@
-//! Proves: good credentials pass and others don't, each is told, cost is paid once and in bounds, and a changed file counts. How:
-//! cheap hashes in a real file, and short times.
+//! Proves: good credentials pass and others do not, each gets a reply, cost is paid once and within
+//! bounds, and a changed file counts. How: cheap hashes in a real file, and short times.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use tokio::task::LocalSet;
 
 use super::*;
 
-/// An answer of the service comes by its own channel: only the longest wait of all can be put on that.
+/// A result of the service has its own channel, which only allows the longest of all waits.
 const DEADLINE: Duration = weir_check::waiting::CAP;
-/// Nothing is held back, and the file is looked at each time.
+/// Refusals are not delayed, and the file is checked each time.
 const AT_ONCE: Times = Times { look_every: Duration::ZERO, refused_after: Duration::ZERO };
 
-/// A file of users with the cheapest hashes, the service, and what it told.
+/// A file of users with the cheapest hashes, the service, and its results.
 struct Bench {
     verifier: Rc<Verifier>,
     told: UnboundedReceiver<(u16, u64, Result<Arc<User>, Unverified>)>,
@@ -139,7 +139,7 @@ fn who_guesses_locks_nobody_out() {
         let (good, bad): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, user)| user.is_ok());
         assert!(good.len() == 1 && good[0].0 == 5000, "{good:?}");
         let count = |why| bad.iter().filter(|(_, user)| user.as_ref().err() == Some(&why)).count();
-        // Those who found a place that had become free are compared as well.
+        // Credentials that found a place which had become free are compared as well.
         assert_eq!(count(Unverified::Wrong) as u64 + 1, bench.verifier.compared());
         assert!(count(Unverified::Wrong) >= 16 && count(Unverified::NoRoom) > 0);
     });
@@ -237,7 +237,7 @@ fn a_password_that_comes_back_while_it_is_compared_is_good_again() {
     run(|| async {
         let mut bench = Bench::new("back", &[("ann", "secret")], AT_ONCE);
         let first = bench.passes("ann", "secret").await.expect("good");
-        // As a comparison leaves it that ends when the file has changed twice.
+        // As after a comparison that ends when the file has changed twice.
         let mark = {
             let users = Arc::clone(&bench.verifier.users.borrow());
             let credentials = Credentials { name: "ann".into(), password: (*b"secret").into() };

@@ -1,5 +1,5 @@
-//! Proves: the screen is readable at 80 columns and shows what is wrong with a server. How: a made-up document with a server
-//! in each kind of trouble, and the expected screens beside this file.
+//! Proves: the screen is readable at 80 columns and shows the problems of servers. How: a made-up
+//! document with a server in each kind of trouble, and the expected screens beside this file.
 
 use std::path::Path;
 
@@ -193,7 +193,7 @@ fn screens_are_as_stored() {
     same("line.txt", &line(&troubled()));
 }
 
-/// Sick servers stand first whatever the order, and the others in it.
+/// Sick servers are first whatever the order, and the others follow it.
 #[test]
 fn who_is_sick_is_seen_first() {
     let look = Look { width: 80, colour: false };
@@ -210,7 +210,7 @@ fn who_is_sick_is_seen_first() {
     }
 }
 
-/// The doubt that lasts as an answer too many does is called by its name.
+/// A doubt that lasts until an operator clears it is shown by its name.
 #[test]
 fn what_lasts_has_its_reason() {
     for (doubt, reason) in [(None, "it sent an answer too many"), (Some("misframing"), "misframing")] {

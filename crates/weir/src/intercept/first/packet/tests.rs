@@ -1,5 +1,6 @@
-//! Proves: first packets of both families are read, and nothing else is; a reset is one that the client takes for its server's; errors quote what the
-//! client has sent, with checksums that hold. How: packets as Linux sends them, cut and changed at every byte.
+//! Proves: first packets of both families are parsed, and nothing else is; a client takes the reset
+//! for one of its server; errors quote the client's packet, with valid checksums. How: packets as
+//! Linux sends them, cut and changed at every byte.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A first packet from there to there, with options and this much data.
+/// Returns a first packet between these addresses, with options and this much data.
 fn first(from: &str, to: &str, data: usize) -> Vec<u8> {
     let [from, to]: [SocketAddr; 2] = [from, to].map(|text| text.parse().expect("an address"));
     let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
@@ -20,7 +21,7 @@ fn first(from: &str, to: &str, data: usize) -> Vec<u8> {
 const FOUR: [&str; 2] = ["198.18.1.2:4000", "198.18.2.2:80"];
 const SIX: [&str; 2] = ["[fd00:1::2]:4000", "[fd00:2::2]:80"];
 
-/// Checks all checksums of a packet, and returns what it carries.
+/// Checks all checksums of a packet, and returns its content.
 fn opened(packet: &[u8]) -> (IpAddr, IpAddr, u8, &[u8]) {
     let (from, to, protocol, content): (IpAddr, IpAddr, _, _) = match packet[0] >> 4 {
         4 => {
@@ -72,7 +73,7 @@ fn an_error_is_told_as_it_was_reported() {
         assert_eq!((source, destination, is), (reporter, read.pair.client().ip(), protocol));
         assert_eq!(&message[..2], [kind, 1]);
         assert!(packet.starts_with(&message[ICMP_BYTES..]) && told.len() == ERROR_BYTES_MAX[usize::from(kind == 1)]);
-        // Of another family; of a kind that is none of its business.
+        // Of another family; of an unrelated kind.
         let other = if protocol == ICMP { SIX } else { FOUR };
         let other: SocketAddr = other[1].parse().expect("an address");
         assert_eq!(read.unreachable(Report { kind, code: 1, from: other.ip() }), None);
