@@ -184,8 +184,8 @@ pub(crate) fn start(
     Ok(Some(Admin { place, stops: [Some(stop_admin), Some(stop_metrics)], end: Some(end), thread: Some(thread) }))
 }
 
-/// Signals that another process has a door now; the inner channel confirms that this one no longer
-/// accepts there.
+/// Signals that another process has a door now; the inner channel confirms that this process no
+/// longer accepts there.
 type Stops = oneshot::Receiver<SyncSender<()>>;
 
 /// Works until the other end of `ended` is dropped.

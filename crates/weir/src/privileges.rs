@@ -42,7 +42,7 @@ pub(crate) fn check(choice: &UserChoice) -> Result<(), Account> {
 /// Returns the number of a group.
 ///
 /// # Errors
-/// There is no group of this name.
+/// No group has this name.
 pub(crate) fn group(name: &str) -> Result<u32, Account> {
     Accounts::of_this_machine().group_of(name)
 }

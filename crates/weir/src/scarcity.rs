@@ -1,4 +1,5 @@
-//! Warns operators when clients wait because descriptors or connections to a server are scarce. The main thread calls it regularly.
+//! Warns operators when clients wait because descriptors or connections to a server are scarce. The
+//! main thread calls it regularly.
 
 use std::time::{Duration, Instant};
 

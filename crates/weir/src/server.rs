@@ -1,5 +1,6 @@
-//! `weir server`: drains, disables and enables a server of a running weir, gives it another weight, and lets it earn trust again; adds and
-//! removes temporary ones. And `weir reload` and `weir upgrade`, which are asked of it in the same way.
+//! `weir server`: drains, disables and enables a server of a running weir, changes its weight, and
+//! lets it earn trust again; adds and removes temporary servers. Also `weir reload` and
+//! `weir upgrade`, which work in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -234,7 +235,7 @@ pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<(), Failure> {
     job(&Client::new(arguments.place.admin.as_deref()), "/v1/upgrade")
 }
 
-/// Starts a job, and waits for it: a file may name many servers, whose names have to be resolved.
+/// Starts a job, and waits for it: a file may have many server names, and all have to be resolved.
 fn job(client: &Client, path: &str) -> Result<(), Failure> {
     let mut job = client.post::<JobStatus>(path)?;
     let path = format!("/v1/jobs/{}", job.number);

@@ -141,8 +141,8 @@ impl Snapshots {
         self.lock().leave();
     }
 
-    /// Another process accepts clients beside this one from now on, and will own the file; false:
-    /// the upgrade has failed.
+    /// Another process accepts clients beside this process from now on, and will own the file;
+    /// false: the upgrade has failed.
     pub(crate) fn set_successor(&self, is_there: bool) {
         self.lock().has_successor = is_there;
     }

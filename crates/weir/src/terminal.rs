@@ -76,7 +76,7 @@ fn log((word, number): Level, line: &dyn Display) {
     }
 }
 
-/// Whether standard error goes to the journal (systemd.exec(5), `$JOURNAL_STREAM`).
+/// Whether standard error is connected to the journal (systemd.exec(5), `$JOURNAL_STREAM`).
 fn is_journal() -> bool {
     static IS_IT: OnceLock<bool> = OnceLock::new();
     *IS_IT.get_or_init(|| {

@@ -1,9 +1,11 @@
-//! Verdicts on servers that weir does not pipeline until an operator clears them, kept over a restart (docs/pipelining.md#verdicts).
+//! Verdicts on servers that weir does not pipeline until an operator clears them, kept over a
+//! restart (docs/pipelining.md#verdicts).
 //!
-//! Workers report verdicts as events, which the main thread passes on ([`Verdicts::note`]). They get the verdicts of the file before they
-//! accept clients, and with each plan that adds a server ([`Verdicts::of`]). `weir server clear` ends a verdict.
-//! One thread writes the file, at most every [`SAVE_EVERY`] and at the end. Bounds: [`VERDICTS_MAX`] verdicts, [`FILE_BYTES_MAX`]; a verdict
-//! on a server that the configuration has not had for [`GONE_MAX_S`] is forgotten.
+//! Workers report verdicts as events, which the main thread passes on ([`Verdicts::note`]). They
+//! get the verdicts of the file before they accept clients, and with each plan that adds a server
+//! ([`Verdicts::of`]). `weir server clear` ends a verdict. One thread writes the file, at most
+//! every [`SAVE_EVERY`] and at the end. Bounds: [`VERDICTS_MAX`] verdicts, [`FILE_BYTES_MAX`]; a
+//! verdict on a server that the configuration has not had for [`GONE_MAX_S`] is forgotten.
 
 mod file;
 
@@ -190,7 +192,8 @@ impl Verdicts {
         self.0.bell.notify_one();
     }
 
-    /// An operator clears this server. Send the command to the workers after this call, so that a later verdict counts as new.
+    /// An operator clears this server. Send the command to the workers after this call, so that a
+    /// later verdict counts as new.
     pub(crate) fn clear(&self, upstream: &str, server: &str) {
         self.lock().cleared(&(upstream.to_owned(), server.to_owned()));
         self.0.bell.notify_one();
@@ -290,8 +293,8 @@ impl Book {
         self.look_who_is_gone();
     }
 
-    /// Takes and reads the file if this process may use it and no other program does. `is_borrowed`: the list is an older state of the
-    /// previous process's file.
+    /// Takes and reads the file if this process may use it and no other program does.
+    /// `is_borrowed`: the list is an older state of the previous process's file.
     fn take_file(&mut self, is_borrowed: bool) {
         let said = &mut self.said;
         if !self.kept.take(|line| said.push(Said::Warned(line))) {
@@ -405,7 +408,7 @@ impl Book {
             return;
         }
         if self.entries.len() >= VERDICTS_MAX && !self.entries.contains_key(&key) {
-            // A server that has left goes first, then the oldest verdict.
+            // The first to go is a server that has left, then the oldest verdict.
             let least = self.entries.iter().min_by_key(|(_, entry)| (entry.gone_s.is_none(), entry.since_s));
             if let Some(least) = least.map(|(key, _)| key.clone()) {
                 self.entries.remove(&least);

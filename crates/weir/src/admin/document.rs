@@ -174,7 +174,7 @@ pub(crate) struct Shield {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShieldClient {
-    /// A client, or `value` and a number that stands for a value of requests.
+    /// A client, or `value` and a number in place of a value of requests.
     pub(crate) who: String,
     pub(crate) limit: String,
     /// Used part of the limit, at once or at a time, from 0 to 1.
@@ -203,8 +203,8 @@ pub(crate) struct Reload {
     pub(crate) leaving: u64,
 }
 
-/// A job of the thread that reloads: `POST /v1/reload`, `/v1/reload/dry-run`, `/v1/servers/UPSTREAM/SERVER/weight/N`, `add`, `remove`, and
-/// `GET /v1/jobs/NUMBER`.
+/// A job of the thread that reloads: `POST /v1/reload`, `/v1/reload/dry-run`,
+/// `/v1/servers/UPSTREAM/SERVER/weight/N`, `add`, `remove`, and `GET /v1/jobs/NUMBER`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobStatus {

@@ -23,7 +23,7 @@ pub(super) fn needed(plan: &Plan) -> Vec<Right> {
     needed_from(plan, unprivileged_from())
 }
 
-/// The same for a system where every user may listen on ports from this one on.
+/// The same for a system where every user may listen on the ports from this number on.
 fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     let mut rights = Vec::new();
     let ports = plan.listeners.iter().filter_map(|listener| Some(listener.address.network()?.port()));

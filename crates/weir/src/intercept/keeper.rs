@@ -28,7 +28,7 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(5);
 const BEAT: Duration = Duration::from_millis(50);
 const BELIEVED: Duration = Duration::from_millis(500);
 /// A worker whose turn lasts longer hangs, in microseconds: it accepts nothing that the kernel
-/// gives it. If that goes on, its watchdog ends it.
+/// gives it. Its watchdog ends a worker that remains in that state.
 const TURN_US_MAX: u64 = 1_000_000;
 /// Percentage of used descriptors from which connections pass by, and below which they are taken
 /// again.

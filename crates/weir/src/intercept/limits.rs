@@ -41,7 +41,7 @@ impl Limits {
         self.second.1 < BEGUN_MAX
     }
 
-    /// Notes that one was begun.
+    /// Counts one more that was begun.
     pub(super) fn begun(&mut self) {
         self.second.1 += 1;
     }

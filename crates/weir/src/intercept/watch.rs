@@ -29,7 +29,7 @@ impl Watch {
 
     /// Sets the workers that accept connections.
     pub(crate) fn set_workers(&self, board: &Arc<Board>) {
-        // It is set only once, because there is one proxy.
+        // It is set only once: the process has one proxy.
         let _ = self.0.workers.set(Arc::clone(board));
     }
 

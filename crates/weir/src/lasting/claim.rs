@@ -268,7 +268,7 @@ mod tests {
         let mut claim = claim(&path);
         assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("no lock can be had (")));
         assert_eq!((claim.take(), claim.is_ours()), (Taken::Before, true), "it is said once");
-        // It goes without a lock no longer than necessary.
+        // It works without a lock no longer than necessary.
         std::fs::remove_dir(directory.path("cache.lock")).unwrap();
         assert_eq!(claim.take(), Taken::Before);
         assert!(matches!(self::claim(&path).take(), Taken::Others(_)));

@@ -1,5 +1,6 @@
-//! A file that keeps a list over a restart: whether this process may read and write it, when it is written, and its last problem. The
-//! owners of such lists (`bans`, `verdicts`) read and write the contents.
+//! A file that keeps a list over a restart: whether this process may read and write it, when it is
+//! written, and its last problem. The owners of such lists (`bans`, `verdicts`) read and write the
+//! contents.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,8 +56,8 @@ impl Kept {
         Some(self.hold.turn())
     }
 
-    /// Takes the file if this process may use it and no other program does, and warns the operator of problems. True: this process owns it
-    /// from now on, and the caller reads it.
+    /// Takes the file if this process may use it and no other program does, and warns the operator
+    /// of problems. True: this process owns it from now on, and the caller reads it.
     pub(crate) fn take(&mut self, warn: impl FnMut(String)) -> bool {
         if self.file.is_none() {
             return false;

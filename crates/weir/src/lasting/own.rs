@@ -43,7 +43,7 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns why the file that is at a path now would not be trusted, whoever owns it; None: it would
+/// Returns why the file that is at a path now would not be trusted, for any owner; None: it would
 /// be, or is missing.
 pub(crate) fn misfit(path: &Path) -> Option<String> {
     let about = std::fs::symlink_metadata(path).ok()?;

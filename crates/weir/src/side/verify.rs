@@ -88,8 +88,7 @@ impl Room {
         Rc::new(Room { lanes, waiting, next, free: Cell::new(threads), late })
     }
 
-    /// Waits for the turn of a client's comparison, [`TURN_MAX`] at most. None: there is no room
-    /// for it.
+    /// Waits for the turn of a client's comparison, [`TURN_MAX`] at most. None: the room is full.
     async fn turn(self: &Rc<Room>, lane: Lane) -> Option<Turn> {
         let ticket = self.next.replace(self.next.get() + 1);
         let waits = Waits { room: Rc::clone(self), ticket, lane, told: self.enter(ticket, lane)? };

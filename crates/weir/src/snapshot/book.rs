@@ -21,8 +21,8 @@ pub(super) struct Book {
     pub(super) hold: Hold,
     /// Another program has the file for now: the next try is not before this.
     pub(super) take_at: Option<Instant>,
-    /// Another process accepts clients instead of this one, or is about to: it may store what is
-    /// purged here.
+    /// Another process accepts clients instead of this process, or is about to: it may store what
+    /// is purged here.
     pub(super) has_successor: bool,
     /// Of the plan in force: see [`Desk::news`](crate::reload::Desk::news).
     pub(super) number: u64,

@@ -61,7 +61,7 @@ fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is well has no line, a problem has one. How: examples.
+    //! Proves: only problems have a line. How: examples.
 
     use super::*;
     use crate::admin::document::TlsFile;

@@ -71,7 +71,7 @@ pub(crate) struct Predecessor {
     pub(crate) job: u64,
     /// Signals when it ends; None: it ended before this program began.
     process: Arc<Option<OwnedFd>>,
-    /// None: there are no more messages for it.
+    /// None: the predecessor needs no more messages.
     channel: Arc<Mutex<Option<Channel>>>,
 }
 

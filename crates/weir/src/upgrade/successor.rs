@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Why an upgrade is cancelled although nothing is wrong with the new program.
 const TOLD_TO_END: &str = "this weir is told to end";
 
-/// Starts new programs that replace this one.
+/// Starts new programs that replace this program.
 #[derive(Debug)]
 pub(crate) struct Upgrader {
     program: Program,
