@@ -1,6 +1,8 @@
-//! Proves: who goes over a limit too often is banned: what he has open is reset, and so is whoever connects from there, until the time is over;
-//! nobody else is touched, and who is allowed is never banned. Operators see, add and end bans; a restart, a reload and an upgrade keep
-//! them. How: the real binary; clients of any address come by the PROXY protocol, or are named by a trusted proxy. docs/semantics.md §22.
+//! Proves: a client that exceeds a limit too often is banned: its open connections are reset, and
+//! so are new ones from its address, until the ban ends. Other clients are not affected, and exempt
+//! ones are never banned. Operators see, add and end bans; bans survive a restart, a reload and an
+//! upgrade. How: the real binary; clients of any address come by the PROXY protocol, or are named
+//! by a trusted proxy. docs/semantics.md §22.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
@@ -29,11 +31,13 @@ on_both_drivers!(
     reloads_and_upgrades_keep_them,
 );
 
-// Clients are of addresses that no machine has (240.0.0.0/4, and 4000::/3, which nobody has been given), for its own are never banned.
+// Clients have addresses that no machine has (240.0.0.0/4, and 4000::/3, which is unassigned),
+// because weir never bans the machine's own addresses.
 
-/// A balancer, as it is trusted here.
+/// A balancer that weir trusts.
 const BALANCER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-/// Three refusals a minute are borne of who asks more than twice.
+/// Bans a client that sends more than two requests and is then rejected more than three times a
+/// minute.
 const STRICT: &str =
     "limit \"two\" count=\"requests\" rate=\"1/h\" burst=2; ban after=3 within=\"1m\" for=\"1h\" via=\"user\"";
 
@@ -41,7 +45,8 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A listener behind a balancer besides the usual one, and this `shield`.
+/// Returns a configuration with a listener behind a balancer besides the usual one, and this
+/// `shield`.
 fn behind(listener: SocketAddr, options: &str, server: &Server, shield: &str) -> String {
     format!(
         "listen \"{listener}\" {{ proxy-protocol #true; {options} }}\nclient {{ trusted-proxies \"127.0.0.1\"; }}\nshield {{ {shield}; }}\n{}",
@@ -54,14 +59,14 @@ fn header(who: &str) -> Vec<u8> {
     format!("PROXY {} {who} {} 4711 443\r\n", to.0, to.1).into_bytes()
 }
 
-/// A client of this address. Whoever is banned may be gone by now.
+/// Connects as a client of this address. A banned one may be disconnected at once.
 fn client(listener: SocketAddr, who: &str) -> Client {
     let mut client = Client::connect_from(BALANCER, listener);
     client.try_send(&header(who));
     client
 }
 
-/// Asks; the status, or None where the connection ends.
+/// Sends a request. Returns the status, or None if the connection ends.
 fn ask(client: &mut Client) -> Option<u16> {
     client.ask("GET", false);
     client.try_send(format!("GET /?n={} HTTP/1.1\r\nHost: a\r\n\r\n", nonce()).as_bytes());
@@ -75,14 +80,14 @@ fn is_banned(listener: SocketAddr, who: &str) -> bool {
     is_banned
 }
 
-/// Goes on until he is reset.
+/// Sends requests until the connection is reset.
 fn offend(listener: SocketAddr, who: &str) {
     let mut client = client(listener, who);
     let asked = (0..10_000).take_while(|_| ask(&mut client).is_some()).count();
     assert!(asked < 10_000 && client.ended().is_some_and(|ended| ended.reset), "{asked} {:?}", client.ended());
 }
 
-/// Who is banned, as JSON.
+/// Returns the bans, as JSON.
 fn list(weir: &Weir) -> Vec<Value> {
     let list: Value = serde_json::from_str(&weir.answer(&["ban", "list", "--json"])).expect("JSON");
     list["bans"].as_array().cloned().expect("a list")
@@ -95,7 +100,7 @@ fn networks(weir: &Weir) -> Vec<String> {
     all
 }
 
-/// What `weir` says on standard error when it refuses, with this code.
+/// Returns what `weir` prints on standard error when it fails with this code.
 fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let output = weir.ask(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,7 +108,7 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     said
 }
 
-/// Nor does it keep weir from starting, and it stays what it is.
+/// Nor does it prevent the start, and it remains unchanged.
 fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
     let (server, scratch, listener) = (Server::start(Honest), Scratch::new(), address());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
@@ -165,7 +170,7 @@ fn who_does_not_stop_is_banned(io: Io) {
     let mut bad = client(listener, "247.0.2.7");
     assert_eq!([(); 4].map(|()| ask(&mut bad)), [Some(200), Some(429), Some(429), Some(429)]);
     assert_eq!(list(&weir), Vec::<Value>::new(), "three are borne");
-    // That it is one too many is told before the connection ends.
+    // The request over the limit gets a response before the connection ends.
     let last = ask(&mut bad);
     assert!(matches!(last, Some(429) | None), "{last:?}");
     assert!(bad.end().reset && idle.end().reset, "both of his connections");
@@ -185,10 +190,11 @@ fn who_does_not_stop_is_banned(io: Io) {
 fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
     let weir = Weir::start(io, 2, &behind(listener, "", &server, &STRICT.replace("1h\" via", "1s\" via")));
-    // A connection ends in order after ten refusals, if the ban is not in force until then.
+    // A connection ends in order after ten rejections, unless the ban is in force before that.
     let asks = || ask(&mut client(listener, "247.0.2.7"));
     eventually("he is banned", || asks().is_none() || status(&weir)["bans"]["total"].as_u64() >= Some(1));
-    // One more request, as soon as it is over, is enough for the next one: what he owes is not forgotten so soon.
+    // At the end of the ban one more request is enough for the next one: the use of the limit is
+    // not forgotten so soon.
     eventually("it is over, and he is banned again", || {
         asks();
         status(&weir)["bans"]["total"].as_u64() >= Some(2)
@@ -222,7 +228,8 @@ fn who_is_allowed_is_never_banned(io: Io) {
     weir.answer(&["reload"]);
     eventually("who is allowed since is not banned any more", || networks(&weir).is_empty());
     eventually("and served", || !is_banned(listener, "247.0.2.7"));
-    // Loopback has the limit like others, but is not banned: without the protocol that is who connects.
+    // Loopback has the limit like other addresses, but is not banned: without the protocol that is
+    // the client.
     weir.rewrite(&format!("shield {{ {limit}; }}\n{}", app(&server, 2, "")));
     weir.answer(&["reload"]);
     let mut own = Client::connect(weir.address);
@@ -235,14 +242,15 @@ fn who_is_allowed_is_never_banned(io: Io) {
     server.finish();
 }
 
-/// In a network of its own: without a `ban` that says otherwise weir has the kernel drop what it may.
+/// In a separate network: without a `ban` that says otherwise weir lets the kernel drop what it
+/// can.
 fn operators_ban_and_see(io: Io) {
     in_own_network(&format!("bans::{}::operators_ban_and_see", io.word()), || ban_and_see(io));
 }
 
 fn ban_and_see(io: Io) {
     let (server, listener) = (Server::start(Honest), address());
-    // Without a `ban` in the configuration, too.
+    // Even without a `ban` in the configuration.
     let shield = "limit \"many\" count=\"requests\" rate=\"1000/s\"";
     let weir = Weir::start(io, 2, &behind(listener, "", &server, shield));
     assert_eq!(weir.answer(&["ban", "list"]), "nobody is banned\n");
@@ -266,7 +274,7 @@ fn ban_and_see(io: Io) {
     );
     eventually("the short one is over", || !is_banned(listener, "4001:db8::2"));
     assert_eq!((networks(&weir), &status(&weir)["bans"]["in_force"]), (vec!["247.0.2.0/24".to_owned()], &1.into()));
-    // One of them is in no ban of his own.
+    // An address in it has no ban of its own.
     assert!(refused(&weir, &["ban", "remove", "247.0.2.7"], 1).contains("nobody in 247.0.2.7 is banned"));
     assert_eq!(weir.answer(&["ban", "remove", "247.0.2.0/24"]), "");
     eventually("he is let in again", || !is_banned(listener, "247.0.2.7"));
@@ -354,7 +362,7 @@ fn nobody_shakes_hands_with_the_banned(io: Io) {
     let mut open = Client::connect(bridge_behind(listener, header("247.0.2.7")));
     assert_eq!(ask(&mut open), Some(200));
     weir.answer(&["ban", "add", "247.0.2.7", "--for", "1h"]);
-    // Through the bridge a reset is an end, and there is none without it.
+    // Through the bridge a reset looks like an end, and without the bridge there is no connection.
     open.end();
     assert_eq!(status(&weir)["totals"]["client_closes"]["banned"], 1);
     assert_eq!(ask(&mut Client::connect(bridge_behind(listener, header("247.0.2.8")))), Some(200));
@@ -398,7 +406,7 @@ fn a_restart_keeps_them(io: Io) {
     };
     assert_eq!(without_time(list(&weir)), without_time(before));
     assert!(weir.said().contains("1 bans can't be read and are left out, the first in line 3"), "{}", weir.said());
-    // What was ended stays so.
+    // Ended bans remain ended.
     weir.answer(&["ban", "remove", "--all"]);
     weir.stop();
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "");

@@ -1,6 +1,8 @@
-//! Proves: one client that pipelines small requests as fast as it can makes weir hold little, whatever answers them, and gets all its answers; what it
-//! has cost comes back; and while some do so, a connection that was kept, a new one and a handshake are served. How: what the process has resident
-//! is read from /proc, and how long others wait is measured in what the floods get meanwhile, not in time. docs/hostile.md H10.
+//! Proves: one client that pipelines small requests as fast as it can makes weir hold little,
+//! whatever responds, and gets all its responses. The memory that it used is returned. While some
+//! clients do so, a kept connection, a new one and a handshake are served. How: resident memory of
+//! the process is read from /proc. The wait of others is measured by the responses that the floods
+//! get meanwhile, not by time. docs/hostile.md H10.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,23 +21,24 @@ on_both_drivers!(; alone: floods_are_held_back, others_are_served_during_floods)
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost:a\r\n\r\n";
 /// The same to a forward proxy.
 const REQUEST_TO_PROXY: &str = "GET http://a/ HTTP/1.1\r\nHost:a\r\n\r\n";
-/// Requests of a flood: all of them together are some times what weir may hold.
+/// Requests of a flood: all of them together are several times what weir may hold.
 const REQUESTS: usize = 400_000;
-/// What a flood may make weir hold at a time: some hundred KiB of input, as much of answers, buffers, and what the allocator keeps of
-/// them. Without a bound it is about twice what the flood sends.
+/// Largest memory that a flood may make weir hold at a time: some hundred KiB of input, as much of
+/// responses, buffers, and what the allocator keeps of them. Without a bound it is about twice what
+/// the flood sends.
 const HELD_MAX: u64 = 8 << 20;
-/// What a flood may get between a request of somebody else and its answer.
+/// Bytes that a flood may get between another client's request and its response.
 const OVERTAKEN_MAX: u64 = 32 << 20;
 
-/// Who answers a flood.
+/// The responder to a flood.
 struct Answering {
     what: &'static str,
     request: &'static str,
     status: &'static str,
     config: String,
-    /// Where the flood goes.
+    /// The address of the flood.
     to: SocketAddr,
-    /// It goes there by TLS.
+    /// The flood uses TLS.
     by_tls: bool,
 }
 
@@ -43,7 +46,8 @@ fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A port where nobody listens: of a listener that is kept and does not accept, so that nobody else takes it.
+/// Returns a port that refuses: its listener exists and does not accept, so that no other program
+/// takes it.
 fn refusing() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = listener.local_addr().expect("bound");
@@ -96,7 +100,7 @@ fn answering(server: &Server, scratch: &Scratch, down: SocketAddr) -> Vec<Answer
     ]
 }
 
-/// Sends requests until all are sent or it is over, at most so many.
+/// Sends requests until all are sent or it is over, at most this many.
 fn send_all(mut stream: &TcpStream, request: &str, requests: usize, over: &AtomicBool) -> usize {
     const AT_A_TIME: usize = 600;
     let bytes = request.repeat(AT_A_TIME).into_bytes();
@@ -111,7 +115,8 @@ fn send_all(mut stream: &TcpStream, request: &str, requests: usize, over: &Atomi
     sent
 }
 
-/// Reads answers until there are so many, or the end; calls `each` with what was read. How many there were.
+/// Reads responses up to this number, or the end; calls `each` with the bytes read. Returns their
+/// number.
 fn read_all(mut stream: &TcpStream, status: &str, requests: usize, mut each: impl FnMut(usize)) -> usize {
     let begin = format!("HTTP/1.1 {status} ").into_bytes();
     let (mut buffer, mut kept, mut answers) = (vec![0; 256 << 10], Vec::new(), 0);
@@ -126,7 +131,7 @@ fn read_all(mut stream: &TcpStream, status: &str, requests: usize, mut each: imp
     answers
 }
 
-/// Sends so many requests and reads their answers; calls `each` with what was read.
+/// Sends this many requests and reads their responses; calls `each` with the bytes read.
 fn exchange(stream: &TcpStream, answering: &Answering, requests: usize, each: impl FnMut(usize)) {
     let (sent, answers) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| send_all(stream, answering.request, requests, &AtomicBool::new(false)));
@@ -144,7 +149,8 @@ fn flood(weir: &Weir, answering: &Answering) {
         stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
         stream
     };
-    // What is needed once is there before it is counted: also each of the buffers that the kernel fills in turn.
+    // Memory that is needed only once is used before the measurement, including each of the buffers
+    // that the kernel fills in turn.
     let first = connect();
     exchange(&first, answering, REQUESTS / 2, |_| ());
     let before = weir.memory();
@@ -163,7 +169,7 @@ fn flood(weir: &Weir, answering: &Answering) {
     eventually("what the flood has cost comes back", || weir.memory() <= before + HELD_MAX / 2);
 }
 
-/// Gives everything an answer that may be stored.
+/// Gives every request a response that may be stored.
 fn storable(link: &mut Link, _: &Request) -> Result<(), Gone> {
     link.answer(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 2\r\n\r\nok")
 }
@@ -175,7 +181,7 @@ fn floods_are_held_back(io: Io) {
     for answering in answering(&server, &scratch, down) {
         let weir = Weir::start(io, 1, &answering.config);
         flood(&weir, &answering);
-        // One that reads nothing is not read either.
+        // A client that does not read is not read either.
         let deaf = TcpStream::connect(answering.to).expect("it accepts");
         if !answering.by_tls {
             let before = weir.memory();
@@ -192,7 +198,7 @@ fn floods_are_held_back(io: Io) {
     server.finish();
 }
 
-/// Ends connections, also when the test fails, so that threads that read them come to their end.
+/// Ends connections, even when the test fails, so that threads that read them end.
 struct Ending<'a>(&'a [TcpStream]);
 
 impl Drop for Ending<'_> {
@@ -201,7 +207,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Floods from so many connections until `during` is over, which is given what they have got so far.
+/// Floods from this many connections until `during` is over, which gets the bytes received so far.
 fn during_floods<T>(to: SocketAddr, floods: usize, during: impl FnOnce(&AtomicU64) -> T) -> T {
     let (over, got) = (AtomicBool::new(false), AtomicU64::new(0));
     let streams: Vec<TcpStream> = (0..floods).map(|_| TcpStream::connect(to).expect("it accepts")).collect();

@@ -27,20 +27,20 @@ on_both_drivers!(
     curl_over_the_proxy,
 );
 
-/// What curl printed; it must succeed.
+/// Returns what curl printed; curl must succeed.
 fn curl(arguments: &[&str]) -> String {
     let output = run("curl", &[&["-sS", "--max-time", "20"], arguments].concat());
     assert!(output.status.success(), "curl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The status that curl got over the proxy.
+/// Returns the status that curl got through the proxy.
 fn status(proxy: SocketAddr, arguments: &[&str]) -> String {
     let proxy = format!("http://{proxy}");
     curl(&[&["-x", &proxy, "-o", "/dev/null", "-w", "%{http_code}"], arguments].concat())
 }
 
-/// What the proxy answers to a request for a tunnel.
+/// Returns the proxy's response to a request for a tunnel.
 fn tunnel(proxy: SocketAddr, to: &str) -> String {
     let mut stream = TcpStream::connect(proxy).expect("it listens");
     bounded(&stream);
@@ -54,7 +54,8 @@ fn tunnel(proxy: SocketAddr, to: &str) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
-/// A listener on all addresses is reached by one that the machine gets while weir runs, whatever rules say, and in whatever way it gets it.
+/// A listener on all addresses also listens on an address that the machine gets later, whatever
+/// rules say, and however it gets it.
 fn an_address_of_later_is_weirs_own(io: Io) {
     in_own_network_as_root(&format!("forward::{}::an_address_of_later_is_weirs_own", io.word()), || {
         let (server, port) = (Server::start(Honest), free_port());
@@ -67,7 +68,7 @@ fn an_address_of_later_is_weirs_own(io: Io) {
             assert_eq!(told.contains("own-address"), asked == "403", "{asked} {told}");
             asked == "403"
         };
-        // The third is a second one of its network, and the last one has no interface.
+        // The third is a second address of its network, and the last has no interface.
         let later = [
             ("addr add 8.8.4.4/32 dev lo", "8.8.4.4"),
             ("addr add 9.8.7.1/24 dev lo", "9.8.7.1"),
@@ -86,7 +87,7 @@ fn an_address_of_later_is_weirs_own(io: Io) {
     });
 }
 
-/// Absolute-form and CONNECT, HTTP/1.0, uploads, a download of 100 MB that is what it was, IPv6.
+/// Absolute-form and CONNECT, HTTP/1.0, uploads, an unchanged download of 100 MB, IPv6.
 fn curl_over_the_proxy(io: Io) {
     let large = pattern(100_000_000);
     let nginx = Nginx::start(&[("small", b"abc"), ("large", &large)], "");
@@ -117,7 +118,8 @@ fn curl_over_the_proxy(io: Io) {
     server.finish();
 }
 
-/// Whatever Host says: requests of the forward listener go where their target says, those of the other one to the route.
+/// Whatever Host says: requests at the forward listener go to their target, those at the other
+/// listener to the route.
 fn a_configured_upstream_is_never_chosen_by_host(io: Io) {
     let (server, target) = (Server::start(Honest), Server::start(Honest));
     let (weir, proxy) = start(io, &server, &allow(target.address.port()), "");
@@ -142,7 +144,8 @@ fn a_configured_upstream_is_never_chosen_by_host(io: Io) {
     assert_eq!((seen(&server), seen(&target)), (nonces[2..].to_vec(), nonces[..2].to_vec()));
 }
 
-/// So many clients, as many connections to the destination, for any number of requests; and both end together.
+/// As many connections to the destination as clients, for any number of requests; and both end
+/// together.
 fn connections_are_as_many_as_clients(io: Io) {
     let (server, target) = (Server::start(Honest), Server::start(Honest));
     let (weir, proxy) = start(io, &server, &allow(target.address.port()), "");
@@ -163,7 +166,7 @@ fn connections_are_as_many_as_clients(io: Io) {
     target.finish();
 }
 
-/// The next connection.
+/// Accepts the next connection.
 fn accept(listener: &TcpListener) -> std::net::TcpStream {
     listener.set_nonblocking(true).expect("an option");
     let mut accepted = None;
@@ -176,7 +179,8 @@ fn accept(listener: &TcpListener) -> std::net::TcpStream {
     stream
 }
 
-/// A tunnel's bytes come out as they went in, both ways, each direction ends by itself, and neither end lives on alone.
+/// A tunnel's bytes come out as they went in, both ways, each direction ends separately, and
+/// neither end outlives the other.
 fn tunnels_carry_what_they_get(io: Io) {
     use std::io::{Read, Write};
     let server = Server::start(Honest);
@@ -184,7 +188,7 @@ fn tunnels_carry_what_they_get(io: Io) {
     let target = listener.local_addr().expect("bound");
     let (weir, proxy) = start(io, &server, &allow(target.port()), "");
     server.wait("weir has its connection to the server", |log| log.accepted == 1);
-    // It answers as soon as everything has started.
+    // It responds as soon as everything has started.
     weir.answer(&["status", "--wait"]);
     let before = weir.sockets();
     for client_first in [true, false] {
@@ -220,7 +224,7 @@ fn tunnels_carry_what_they_get(io: Io) {
         drop(second);
         assert_eq!(first.read(&mut [0; 9]).expect("the end"), 0);
     }
-    // A destination that resets takes its client with it.
+    // A destination that resets ends its client as well.
     let mut client = std::net::TcpStream::connect(proxy).expect("weir listens");
     bounded(&client);
     write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").expect("sent");
@@ -235,7 +239,7 @@ fn tunnels_carry_what_they_get(io: Io) {
     server.finish();
 }
 
-/// Who does not say who he is, or wrongly, gets a challenge; who does is in the log; rules by user hold.
+/// Missing or wrong credentials get a challenge; valid ones are in the log; rules by user apply.
 fn users_and_the_log(io: Io) {
     let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
     let (users, log) = (scratch.path("users"), scratch.path("log"));
@@ -269,7 +273,7 @@ fn users_and_the_log(io: Io) {
         "bob CONNECT 127.0.0.1 403 - denied-by-rule".to_owned(),
     ];
     let written = std::fs::read_to_string(&log).expect("a log");
-    // Each worker writes its lines by itself.
+    // Each worker writes its lines separately.
     let mut written: Vec<&str> = written.lines().collect();
     written.sort_unstable();
     lines.sort_unstable();
@@ -318,7 +322,8 @@ fn usage(weir: &Weir) -> serde_json::Value {
     document["usage"].clone()
 }
 
-/// A running weir keeps the users that it has when the file becomes bad, says why, and reads it when it is good again.
+/// A running weir keeps its users when the file becomes bad, says why, and reads the file when it
+/// is good again.
 fn a_bad_file_of_users_changes_nothing(io: Io) {
     let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
     let users = scratch.path("users");
@@ -328,7 +333,7 @@ fn a_bad_file_of_users_changes_nothing(io: Io) {
     let (weir, proxy) = start(io, &server, &forward, "");
     let url = format!("http://{}/small", target.address);
     let ask = |who: &str| status(proxy, &["-U", who, &url]);
-    // At once, so that weir sees nothing in between.
+    // Atomically, so that weir sees no intermediate state.
     let replace = |text: &[u8]| std::fs::rename(scratch.write("new", text), &users).expect("one directory");
     replace(b"ann:secret\n");
     let told = format!("{}:1: the hash of `ann`", users.display());
@@ -343,8 +348,8 @@ fn a_bad_file_of_users_changes_nothing(io: Io) {
     server.finish();
 }
 
-/// A connection of somebody who is deleted, or has another password, gets nothing more, while nobody else asks anything; that of
-/// another user goes on.
+/// A connection of a user that is deleted, or gets another password, gets nothing more, even
+/// without requests of others; that of another user continues.
 fn a_deleted_user_has_no_further_request(io: Io) {
     let (server, target, scratch) = (Server::start(Honest), Server::start(Honest), Scratch::new());
     let users = scratch.path("users");
@@ -379,7 +384,8 @@ fn a_deleted_user_has_no_further_request(io: Io) {
     target.finish();
 }
 
-/// Names with several addresses of which some are refused or dead; names that change to something private; names without addresses.
+/// Names with several addresses of which some are refused or dead; names that change to a private
+/// address; names without addresses.
 fn names(io: Io) {
     let (server, target, dns) = (Server::start(Honest), Server::start(Honest), NameServer::start());
     let port = target.address.port();
@@ -389,7 +395,7 @@ fn names(io: Io) {
     for name in ["many.test", "refused.test", "dead.test", "private.test", "rebound.test", "broken.test"] {
         dns.script(name, Kind::Aaaa, [Reply::Nothing(60)]);
     }
-    // One that is private, one where nobody listens, and the right one.
+    // A private address, one without a listener, and the right one.
     dns.script("many.test", Kind::A, [Reply::of("10.0.0.1 127.0.0.9 127.0.0.1", 60)]);
     assert_eq!(ask("many.test"), "200");
     assert_eq!(ask("MANY.test."), "200");
@@ -409,7 +415,7 @@ fn names(io: Io) {
     target.finish();
 }
 
-/// While a name is looked up, others are served, on the same worker too.
+/// While weir looks up a name it serves others, even on the same worker.
 fn a_slow_name_keeps_nobody_up(io: Io) {
     let (server, target, dns) = (Server::start(Honest), Server::start(Honest), NameServer::start());
     let port = target.address.port();
@@ -435,14 +441,15 @@ fn a_slow_name_keeps_nobody_up(io: Io) {
     target.finish();
 }
 
-/// One client asks for more names that are never answered than weir asks for at once: others have theirs resolved, also one that he
-/// waits for too; he is told that there is no room, and when to come again.
+/// One client asks for more names that are never answered than weir resolves at once. Others get
+/// theirs resolved, even a name that this client also waits for. The client learns that there is no
+/// room, and when to retry.
 fn silent_names_keep_no_other_client_up(io: Io) {
     const SILENT: usize = 60;
     let (server, target, dns) = (Server::start(Honest), Server::start(Honest), NameServer::start());
     let port = target.address.port();
     let forward = format!("resolver \"{}\"\n{}", dns.address, allow(port));
-    // With so many descriptors weir asks for 21 names at once, for one client for 11 of them.
+    // With this many descriptors weir resolves 21 names at once, for one client 11 of them.
     let (weir, proxy) = crate::kit::forward::start_with_descriptors(io, &server, &forward, 1024);
     let names: Vec<String> = (0..SILENT).map(|n| format!("silent{n}.test")).collect();
     for (name, kind) in names.iter().flat_map(|name| [(name, Kind::A), (name, Kind::Aaaa)]) {

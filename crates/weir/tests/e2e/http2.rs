@@ -1,5 +1,6 @@
-//! Clients that speak HTTP/2, with the real binary: curl and h2load with and without TLS, a browser, node, and a client that is written frame by frame for
-//! what programs don't do. docs/semantics.md.
+//! Clients with HTTP/2, with the real binary: curl and h2load with and without TLS, a browser,
+//! node, and a client written frame by frame for behaviour that programs do not have.
+//! docs/semantics.md.
 
 use std::net::SocketAddr;
 
@@ -25,7 +26,7 @@ on_both_drivers!(
     resets_have_a_budget,
 );
 
-/// A listener of HTTP/2 without TLS, of which HTTP/1.1 may be spoken, too.
+/// Returns a listener of HTTP/2 without TLS that also accepts HTTP/1.1.
 fn h2c(address: SocketAddr) -> String {
     format!("listen \"{address}\" {{ protocols \"h2c\" \"http/1.1\" }}\n")
 }
@@ -34,13 +35,13 @@ fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A count of the status.
+/// Returns a count of the status.
 fn total(weir: &Weir, name: &str) -> u64 {
     let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     status["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", status["totals"]))
 }
 
-/// What curl got: status, version of HTTP, bytes.
+/// Returns what curl got: status, version of HTTP, bytes.
 fn curl(arguments: &[&str]) -> String {
     let fixed = ["-sS", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{size_download}"];
     let output = run("curl", &[&fixed, arguments].concat());
@@ -48,7 +49,7 @@ fn curl(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asks so often with h2load: how many answers were fine.
+/// Sends this many requests with h2load. Returns whether all responses were fine.
 fn h2load(requests: &str, arguments: &[&str]) -> bool {
     let output = run("h2load", &[&["-n", requests, "-c", "5", "-m", "20", "-t", "1"], arguments].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -73,7 +74,7 @@ fn programs_with_and_without_tls(io: Io) {
     assert!(curl(&["--http2", "--cacert", &trusted, &url("https", sealed)]).starts_with("200 2 "));
     assert!(curl(&["--http1.1", "--cacert", &trusted, &url("https", sealed)]).starts_with("200 1.1 "));
     assert!(curl(&["--http2", "--cacert", &trusted, &url("https", pinned)]).starts_with("200 1.1 "));
-    // Connections of its own can't be shared by streams: the client comes again with HTTP/1.1.
+    // Streams cannot share a connection bound to one client: the client returns with HTTP/1.1.
     let host = format!("own.test:{}:127.0.0.1", sealed.port());
     let own = format!("https://own.test:{}/?n=00000000", sealed.port());
     assert!(curl(&["--http2", "-k", "--resolve", &host, &own]).starts_with("200 1.1 "));
@@ -84,7 +85,7 @@ fn programs_with_and_without_tls(io: Io) {
     server.finish();
 }
 
-/// Answers `/large` with 3 MB, sums up what it is sent, and says so in the answer.
+/// Responds to `/large` with 3 MB, and otherwise with the sum of the request body.
 struct Bodies;
 
 const LARGE: usize = 3_000_000;
@@ -109,7 +110,7 @@ fn bodies_both_ways(io: Io) {
     assert_eq!(std::fs::read_to_string(&got).expect("a file"), LARGE.to_string());
     assert!(run("curl", &[&fixed, &[&*format!("{url}/large")][..]].concat()).status.success());
     assert_eq!(std::fs::read(&got).expect("a file"), pattern(LARGE));
-    // Several at once on one connection, with bodies in pieces whose length nobody has told.
+    // Several at once on one connection, with bodies in pieces of unannounced length.
     let mut client = Http2Client::connect(address, &[]);
     let piece = pattern(30_000);
     let asked: Vec<u32> = (0..8)
@@ -133,7 +134,7 @@ fn bodies_both_ways(io: Io) {
     server.finish();
 }
 
-/// What a page does: a large download, an upload, and many small things at once.
+/// The activity of a page: a large download, an upload, and many small things at once.
 const SCRIPT: &str = "
 async function work() {
   const large = new Uint8Array(await (await fetch('/large')).arrayBuffer());
@@ -183,7 +184,7 @@ fn a_browser_and_node(io: Io) {
     let by_browser = total(&weir, "http2_streams");
     let output = run("node", &["-e", &format!("{SCRIPT}\n{NODE}"), &format!("https://{address}")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{}", String::from_utf8_lossy(&output.stderr));
-    // The page, and perhaps its icon; none by HTTP/1.1.
+    // The page, and perhaps its icon; nothing by HTTP/1.1.
     assert!((83..=84).contains(&by_browser), "{by_browser}");
     assert_eq!(total(&weir, "http2_streams"), by_browser + 82);
     assert_eq!(total(&weir, "requests"), by_browser + 82);
@@ -228,7 +229,7 @@ fn a_head_a_tail_and_what_stands_between(io: Io) {
     assert_eq!(head.fields.first("host"), Some("a.test"));
 }
 
-/// Answers those of `/slow` when it is told to.
+/// Responds to requests for `/slow` on a signal.
 struct Patient;
 
 impl Behaviour for Patient {
@@ -260,7 +261,7 @@ fn streams_that_are_given_up_count_until_their_server_is_told(io: Io) {
     let mut other = Client::connect(address);
     other.get("/?n=00000000");
     assert_eq!(other.reply().status, 200);
-    // The others have their turn when the server was told by the ends of ten connections, not before.
+    // The others get their turn when ten ended connections have informed the server, not before.
     server.wait("twenty requests", |log| arrived(log) == 20);
     let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     assert_eq!(status["upstreams"][0]["servers"][0]["totals"]["closes"]["client-gone"], 10, "{status}");
@@ -279,10 +280,10 @@ fn who_opens_no_window_keeps_nobody_up(io: Io) {
     let server = Server::start(Bodies);
     let address = free();
     let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 2, "")));
-    // Windows of nothing, for every stream.
+    // Windows of size zero, for every stream.
     let mut client = Http2Client::connect(address, &[(4, 0)]);
     let stalled: Vec<u32> = (0..20).map(|_| client.get("/large")).collect();
-    // One client has so many connections aside; the others wait for it.
+    // One client has this many connections aside; the others wait for it.
     let begun = |client: &Http2Client| stalled.iter().filter(|stream| client.answers[stream].statuses == [200]).count();
     client.until("heads", |client| begun(client) >= 16);
     for _ in 0..20 {
@@ -290,7 +291,7 @@ fn who_opens_no_window_keeps_nobody_up(io: Io) {
         honest.get("/");
         assert_eq!(honest.reply().status, 200);
     }
-    // It may go on where it wants to.
+    // One stream gets credit.
     client.send(&frame(8, 0, stalled[7], &(LARGE as u32).to_be_bytes()));
     client.send(&frame(8, 0, 0, &(LARGE as u32).to_be_bytes()));
     client.gives_credit = false;
@@ -312,7 +313,7 @@ fn a_drain_loses_no_stream(io: Io) {
     server.wait("the request", |log| log.events.iter().any(|event| event == "slow"));
     weir.signal("TERM");
     client.until("GOAWAY", |client| client.goaways.first() == Some(&(0x7fff_ffff, 0)));
-    // One that was on its way.
+    // A request that was already on its way.
     let late = client.get("/late");
     server.tell("go");
     assert_eq!(client.answer(slow).statuses, [200]);
@@ -328,9 +329,9 @@ fn a_drain_loses_no_stream(io: Io) {
 fn what_a_client_may_not_do(io: Io) {
     let server = Server::start(Patient);
     let address = free();
-    // A connection for each: nobody waits behind what the server works on without end.
+    // A connection for each: no request waits behind one that the server works on without end.
     let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")));
-    // What RFC 9113 forbids, and what limits say, with the code of its GOAWAY (RFC 9113 §7).
+    // Violations of RFC 9113, and of the limits, with the code of the GOAWAY (RFC 9113 §7).
     let settings = frame(4, 0, 0, &[]);
     for (what, bytes, code) in [
         ("DATA on an idle stream", frame(DATA, 0, 99, b"x"), 1),
@@ -342,7 +343,7 @@ fn what_a_client_may_not_do(io: Io) {
         ("SETTINGS without end", settings.repeat(2_000), 11),
     ] {
         let mut client = Http2Client::connect(address, &[]);
-        // With requests under way: one that a server works on, and one whose body is missing.
+        // With requests under way: one that a server works on, and one without its body.
         client.get("/slow");
         let (head, _) = client.request("POST", "/", &[], true);
         client.send(&[head, bytes].concat());
@@ -352,7 +353,7 @@ fn what_a_client_may_not_do(io: Io) {
         assert_eq!(client.goaways.last().map(|(_, code)| *code), Some(code), "{what}");
     }
     assert!(total(&weir, "http2_connections") >= 7);
-    // Everybody else is fine.
+    // Other clients are fine.
     let mut client = Http2Client::connect(address, &[]);
     let fine = client.get("/");
     assert_eq!(client.answer(fine).statuses, [200]);
@@ -363,7 +364,7 @@ fn what_a_client_may_not_do(io: Io) {
     server.kill();
 }
 
-/// gRPC can't be had by way of HTTP/1.1: that is said at once, also while the request has no end.
+/// gRPC is impossible over HTTP/1.1: weir says so at once, even while the request has no end.
 fn grpc_is_refused(io: Io) {
     let server = Server::start(Honest);
     let address = free();
@@ -396,7 +397,8 @@ fn grpc_is_refused(io: Io) {
     server.finish();
 }
 
-/// A client that gets nothing but RST_STREAM(PROTOCOL_ERROR) may repeat its request without end: it is told what is wrong.
+/// A client that gets nothing but RST_STREAM(PROTOCOL_ERROR) may repeat its request without end, so
+/// weir responds with the error.
 fn malformed_requests_are_answered(io: Io) {
     let server = Server::start(Honest);
     let address = free();
@@ -415,7 +417,8 @@ fn malformed_requests_are_answered(io: Io) {
         assert_eq!((&answer.statuses[..], answer.ended, answer.reset), (&[400][..], true, None), "{name}");
         assert_eq!(String::from_utf8_lossy(&answer.body), format!("400 Bad Request: {cause}\n"));
     }
-    // With a body that is still to come, the stream is closed behind the answer, with a code that asks for no repetition.
+    // With a body that is still to come, the stream is closed behind the response, with a code that
+    // does not invite a retry.
     let (head, stream) = client.request("POST", "/bad", &[("upgrade", "x")], true);
     client.send(&head);
     assert_eq!(client.answer(stream).statuses, [400]);
@@ -429,7 +432,7 @@ fn malformed_requests_are_answered(io: Io) {
     let (head, stream) = client.request("GET", "/v?n=00000000", &[("x-blank", " b ")], false);
     client.send(&head);
     assert_eq!(client.answer(stream).statuses, [200]);
-    // Too many of them are the end of the connection, of nobody else's.
+    // Too many of them end the connection, but no other connection.
     let heads: Vec<Vec<u8>> = (0..10).map(|_| client.request("GET", "/bad", &[("te", "gzip")], false).0).collect();
     client.send(&heads.concat());
     client.read_until("it ends", |client| client.closed);
@@ -452,7 +455,7 @@ fn resets_have_a_budget(io: Io) {
     let server = Server::start(Patient);
     let address = free();
     let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 2, "")));
-    // One request after the other is begun and reset, before its body is there (CVE-2023-44487).
+    // One request after the other is begun and reset, before its body has arrived (CVE-2023-44487).
     let mut client = Http2Client::connect(address, &[]);
     for number in 1..1000 {
         let (head, stream) = client.request("POST", "/", &[], true);
@@ -466,7 +469,7 @@ fn resets_have_a_budget(io: Io) {
     assert_eq!(client.goaways.last().map(|(_, code)| *code), Some(11));
     drop(client);
     eventually("it has left", || total(&weir, "client_connections") == 0);
-    // Everybody else is fine.
+    // Other clients are fine.
     let mut client = Http2Client::connect(address, &[]);
     let fine = client.get("/");
     assert_eq!(client.answer(fine).statuses, [200]);

@@ -1,7 +1,10 @@
-//! Proves: with `weir intercept --connect syn` a server is asked at its client's first packet, once, also when that comes again; who is accepted is joined
-//! with what was begun for him; refusals and silence are as with `accept`; who is not accepted costs his server a connection for a while, and no more than
-//! so many; where a client's port is taken another one is used, as with `first`; nothing is left of what was begun. How: the real binary between two
-//! networks of the test; answers to some clients are lost on the way. Needs root. docs/semantics.md §24.
+//! Proves: with `weir intercept --connect syn` weir connects to a server at its client's first
+//! packet, once, even if that is repeated. An accepted client is joined with the connection begun
+//! for it. Refusals and silence are as with `accept`. A client that is not accepted costs its
+//! server a connection for a while, and only a limited number of them. If a client's port is taken
+//! weir uses another, as with `first`. Nothing remains of what was begun. How: the real binary
+//! between two networks of the test; replies to some clients are lost on the way. Needs root.
+//! docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -36,7 +39,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept_syn", test, io, body);
 }
 
-/// Answers to these addresses of clients go to nobody from now on; what they send arrives.
+/// Loses replies to these addresses of clients from now on; their own packets arrive.
 pub(crate) fn lose_answers(between: &Between) {
     for address in LATE {
         let (length, nodad) = if address.contains(':') { (128, " nodad") } else { (32, "") };
@@ -49,13 +52,13 @@ pub(crate) fn find_answers() {
     LATE.iter().for_each(|address| ip(&format!("neigh del {address} dev pc")));
 }
 
-/// A server of the test alone, beside those that are there.
+/// Starts a server of this test alone, beside the usual ones.
 fn listen(between: &Between, host: &str) -> TcpListener {
     let at = SocketAddr::new(host.parse().expect("an address"), 8443);
     between.servers.inside(|| TcpListener::bind(at)).expect("a free port")
 }
 
-/// A connect to it from there, which is under way.
+/// Begins to connect to it from there.
 fn begin_late(between: &Between, from: &str, to: &str) -> Socket {
     begin(between, (from, 0), (to, 8443))
 }
@@ -65,7 +68,7 @@ fn servers_are_asked_at_once(io: Io) {
         let between = between();
         let weir = Intercept::start(io, &["--connect", "syn", "--server-congestion", "reno"]);
         for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
-            // The same ends once more.
+            // The same addresses and ports once more.
             for at in [2 * at - 1, 2 * at] {
                 // The server speaks first.
                 let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
@@ -73,7 +76,7 @@ fn servers_are_asked_at_once(io: Io) {
                 echoes(&mut stream);
                 assert_eq!(weir.total("tcp_connections"), at);
                 assert_eq!(weir.held("early") + weir.held("let-through"), at);
-                // Reset, so that nothing is left of these ends.
+                // Reset, so that nothing remains of this connection.
                 SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
                 drop(stream);
                 eventually("it is gone", || weir.total("client_connections") == 0);
@@ -113,7 +116,8 @@ fn servers_that_refuse_or_are_silent(io: Io) {
     });
 }
 
-/// The server has the connection before its client is accepted, whose first packet has come twice by then.
+/// The server has the connection before its client is accepted, whose first packet has come twice
+/// by then.
 fn a_client_that_is_late_is_joined(io: Io) {
     in_network("a_client_that_is_late_is_joined", io, || {
         let between = between();
@@ -143,7 +147,7 @@ fn a_client_that_is_late_is_joined(io: Io) {
             }
         }
         assert_eq!((weir.held("early"), weir.held("let-through"), weir.total("tcp_holding")), (2, 0, 0));
-        // Nobody has asked twice.
+        // Each server got only one connection.
         for server in servers {
             server.set_nonblocking(true).expect("an option");
             assert_eq!(server.accept().expect_err("nobody comes").kind(), ErrorKind::WouldBlock);
@@ -195,7 +199,8 @@ fn a_flood_is_accepted_first(io: Io) {
             |count, family: usize| (0..count).map(move |_| begin(between, (LATE[family], 0), (SERVER[family], 8080)));
         let mut late: Vec<_> = flood(100, 0).chain(flood(10, 1)).collect();
         eventually("there is no room", || weir.total("tcp_holding") >= 100);
-        // It goes on for as long as nobody was accepted first: what has waited for long is given up meanwhile.
+        // It continues until a client is accepted first: connections that wait for long are dropped
+        // meanwhile.
         let port = std::cell::Cell::new(4000);
         let ask = || {
             port.set(port.get() + 1);
@@ -209,7 +214,7 @@ fn a_flood_is_accepted_first(io: Io) {
             weir.held("let-through") > 0
         });
         assert!(weir.total("tcp_holding") <= 100);
-        // There is room again when they have been given up.
+        // There is room again when they have been dropped.
         drop(late);
         let before = weir.held("early");
         eventually("one is asked early again", || {
@@ -220,7 +225,8 @@ fn a_flood_is_accepted_first(io: Io) {
     });
 }
 
-/// Somebody in the network of weir has a connection between a client's address and port and its server's: servers see another port, in each mode.
+/// A program in weir's network has a connection between a client's address and port and its
+/// server's: servers see another port, in each mode.
 fn a_port_that_is_taken(io: Io) {
     in_network("a_port_that_is_taken", io, || {
         let between = between();
@@ -248,7 +254,7 @@ fn a_port_that_is_taken(io: Io) {
                 echoes(&mut stream);
                 assert_eq!((weir.total("tcp_ports_changed"), weir.total("tcp_connections")), (at, at), "{connect}");
                 assert_eq!(weir.held("abandoned"), 0);
-                // Both are reset, so that nothing is left of these ends.
+                // Both are reset, so that nothing remains of this connection.
                 let both = [taken, Socket::from(stream)];
                 both.iter().for_each(|one| one.set_linger(Some(Duration::ZERO)).expect("an option"));
                 drop(both);

@@ -1,9 +1,10 @@
-//! Proves: a running weir takes another configuration into force without losing a request or a connection that the difference does not
-//! touch, also where listeners come and go; what is wrong, or needs a restart, changes nothing and is told to everybody who asks; who is removed finishes what it has; an
-//! ordered weight holds; the service manager hears of it. How: the real binary with traffic through it, and its file written anew.
-//! docs/semantics.md §13.
+//! Proves: a running weir puts another configuration in force without losing a request or a
+//! connection that is the same in both, even while listeners come and go. An error, or a change
+//! that needs a restart, changes nothing and is reported to every caller. Removed servers finish
+//! their work; an ordered weight stays in force; the service manager is informed. How: the real
+//! binary with traffic through it, and its file rewritten. docs/semantics.md §13.
 //!
-//! `WEIR_RELOADS` says how often the first of these does it: `make chaos`.
+//! `WEIR_RELOADS` sets how often the first of these reloads: `make chaos`.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -35,7 +36,7 @@ on_both_drivers!(
     servers_come_and_go_for_ever,
 );
 
-/// One upstream of these servers with their weights, and the route to it.
+/// Returns one upstream of these servers with their weights, and the route to it.
 fn of(servers: &[(&Server, u32)]) -> String {
     let line = |(server, weight): &(&Server, u32)| {
         format!("server \"{}\" connections-min=2 connections=2 connections-max=2 weight={weight}; ", server.address)
@@ -43,7 +44,7 @@ fn of(servers: &[(&Server, u32)]) -> String {
     format!("upstream \"app\" {{ {} }}\nroute {{ proxy \"app\" }}\n", servers.iter().map(line).collect::<String>())
 }
 
-/// What `weir` says on standard error when it refuses, with this code.
+/// Returns what `weir` prints on standard error when it fails with this code.
 fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let output = weir.ask(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +52,7 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     said
 }
 
-/// How often a weir is reloaded under load.
+/// Returns how often weir is reloaded under load.
 fn reloads() -> usize {
     std::env::var("WEIR_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
 }
@@ -62,7 +63,7 @@ fn reloads_under_load_lose_nothing(io: Io) {
     let [stays, one, other] = &servers;
     let weir = Weir::start(io, 2, &of(&[(stays, 50), (one, 50), (other, 50)]));
     weir.answer(&["status", "--wait"]);
-    // One of each worker: a server is up as soon as the first is there.
+    // One of each worker: a server is up as soon as the first exists.
     stays.wait("its connections", |log| log.accepted == 2);
     let before = stays.log().accepted;
     let (over, done, mut random) = (AtomicBool::new(false), AtomicUsize::new(0), Random::new());
@@ -91,7 +92,7 @@ fn reloads_under_load_lose_nothing(io: Io) {
             weir.answer(&["reload"]);
             if number % 10 == 0 {
                 eventually("requests are answered", || done.load(Ordering::Relaxed) >= so_far + 20);
-                // Of thousands of reloads there are millions of requests.
+                // Thousands of reloads mean millions of requests.
                 servers.iter().for_each(|server| server.log().requests.clear());
             }
         }
@@ -100,8 +101,9 @@ fn reloads_under_load_lose_nothing(io: Io) {
     let told = status(&weir);
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&(reloads() + 1).into(), &true.into()));
     assert_eq!(told["clients"]["answers"]["5xx"], 0);
-    // One whose packets another core receives is exchanged, and one on which nothing comes for long, as on a busy machine, whatever happens
-    // to the configuration; one that goes with its server would be `disabled`.
+    // A connection whose packets another core receives is replaced, and so is one without traffic
+    // for long, as on a busy machine, whatever the configuration. A connection that ends with its
+    // server would be `disabled`.
     let closes = told["upstreams"][0]["servers"][0]["totals"]["closes"].as_object().cloned().unwrap_or_default();
     assert!(
         !["disabled", "replaced"].iter().any(|why| closes.contains_key(*why)),
@@ -160,7 +162,7 @@ fn what_needs_a_restart_says_so(io: Io) {
     }
     assert_eq!(status(&weir)["reload"]["generation"], 1);
     request(&mut Client::connect(weir.address));
-    // What runs from flags alone has no file.
+    // A weir that runs from flags alone has no file.
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     let scratch = Scratch::new();
     let socket = scratch.path("admin.sock").to_string_lossy().into_owned();
@@ -222,7 +224,7 @@ fn a_server_that_is_removed_finishes(io: Io) {
     }
     old.wait("its connections are closed", |log| log.open == 0);
     assert_eq!(status(&weir)["reload"]["leaving"], 0);
-    // It comes back with what was counted of it.
+    // It returns with its earlier counts.
     weir.rewrite(&of(&[(&old, 50), (&new, 50)]));
     weir.answer(&["reload"]);
     let name = old.address.to_string();
@@ -324,12 +326,13 @@ fn the_service_manager_is_told(io: Io) {
     server.finish();
 }
 
-/// An address that a listener may have.
+/// Returns an address for a listener.
 fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// Who is connected is answered: also at a listener that goes at this moment. At the one that stays nobody notices anything.
+/// Connected clients get responses, even at a listener that is removed at this moment. Clients of
+/// the remaining listener notice nothing.
 fn listeners_come_and_go_under_load(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 2, &app(&server, 2, ""));
@@ -346,7 +349,7 @@ fn listeners_come_and_go_under_load(io: Io) {
             });
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // Refused, or without an answer while the listener goes: nobody was connected.
+                    // Refused, or without a response while the listener is removed: not connected.
                     if let Ok(stream) = TcpStream::connect_timeout(&other, Duration::from_millis(200)) {
                         let mut client = Client::of(stream);
                         request(&mut client);
@@ -373,7 +376,7 @@ fn listeners_come_and_go_under_load(io: Io) {
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&11.into(), &true.into()));
     assert_eq!(told["clients"]["answers"]["5xx"], 0);
     assert_eq!(told["listeners"], serde_json::json!([weir.address.to_string()]));
-    // Its clients are finished: the answer to the next request says so.
+    // Its clients are finished: the next response says so.
     weir.rewrite(&more);
     weir.answer(&["reload"]);
     let mut leaves = Client::connect(other);
@@ -387,7 +390,7 @@ fn listeners_come_and_go_under_load(io: Io) {
     server.finish();
 }
 
-/// Nothing of a configuration is in force when one of its listeners can't be had.
+/// No part of a configuration is in force if one of its listeners cannot be bound.
 fn a_port_that_is_taken_changes_nothing(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 2, &app(&server, 2, ""));
@@ -415,7 +418,8 @@ fn a_port_that_is_taken_changes_nothing(io: Io) {
     server.finish();
 }
 
-/// TLS and HTTP/2 come to a listener and go: who is connected goes on as before, who comes gets what is in force.
+/// TLS and HTTP/2 are added to a listener and removed: connected clients continue as before, new
+/// ones get what is in force.
 fn a_listener_changes_what_is_spoken(io: Io) {
     let server = Server::start(Honest);
     let scratch = Scratch::new();
@@ -440,7 +444,7 @@ fn a_listener_changes_what_is_spoken(io: Io) {
     (0..2).for_each(|_| [&mut plain, &mut sealed].into_iter().for_each(request));
     request(&mut Client::connect(address));
     assert_eq!(status(&weir)["certificates"].as_array().map(Vec::len), Some(0));
-    // A file that is none changes nothing.
+    // A missing file changes nothing.
     weir.rewrite(&with("tls { certificate \"/nonexistent.pem\" key=\"/nonexistent.key\" }"));
     assert!(refused(&weir, &["reload"], 78).contains("nonexistent.pem"));
     request(&mut Client::connect(address));
@@ -448,7 +452,7 @@ fn a_listener_changes_what_is_spoken(io: Io) {
     server.finish();
 }
 
-/// More servers than a process has room for, one after the other: places of those that are gone are used again.
+/// More servers than a process has room for, one after the other: slots of removed ones are reused.
 fn servers_come_and_go_for_ever(io: Io) {
     const AT_ONCE: u32 = 20;
     let server = Server::start(Honest);
@@ -456,7 +460,7 @@ fn servers_come_and_go_for_ever(io: Io) {
     weir.answer(&["status", "--wait"]);
     let mut client = Client::connect(weir.address);
     for round in 0..70 {
-        // Nobody is there.
+        // Nothing listens there.
         let line = |n: u32| format!("server \"{}:1\" backup=#true\n", std::net::Ipv4Addr::from_bits(0x7f80_0000 + n));
         let others: String = (round * AT_ONCE..(round + 1) * AT_ONCE).map(line).collect();
         let address = server.address;

@@ -1,7 +1,8 @@
-//! Clients that speak TLS, with the real binary: curl and openssl with both versions and both kinds of keys, the kit's own clients through
-//! a bridge, certificates by name and exchanged under load, and what is no TLS at all. docs/semantics.md §10.
+//! Clients with TLS, with the real binary: curl and openssl with both versions and both kinds of keys, the kit's own
+//! clients through a bridge, certificates by name and replaced under load, and bytes that are not TLS at all.
+//! docs/semantics.md §10.
 //!
-//! `WEIR_EXCHANGES` exchanges certificates more often than a test may: `make chaos`.
+//! `WEIR_EXCHANGES` sets how often certificates are replaced, more often than a test may: `make chaos`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +38,7 @@ on_both_drivers!(
     clients_get_the_ocsp_response_of_the_file,
 );
 
-/// A listener that speaks TLS with these certificates.
+/// Returns a TLS listener with these certificates.
 fn listen(address: SocketAddr, options: &str, files: &[&Files]) -> String {
     let rows: String = files.iter().map(|files| files.row()).collect();
     format!("listen \"{address}\" {{\n tls {options} {{\n{rows}}}\n}}\n")
@@ -47,14 +48,14 @@ fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A count of the status: a name, or a name and a word.
+/// Returns a count of the status: a name, or a name and a word.
 fn total(weir: &Weir, name: &str, word: &str) -> u64 {
     let totals = &status(weir)["totals"][name];
     let value = if word.is_empty() { totals } else { &totals[word] };
     value.as_u64().unwrap_or(0)
 }
 
-/// What curl got: status, version of HTTP, bytes.
+/// Returns what curl got: status, version of HTTP, bytes.
 fn curl(arguments: &[&str]) -> Result<String, String> {
     let fixed = ["-sS", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{size_download}"];
     let output = run("curl", &[&fixed, arguments].concat());
@@ -62,7 +63,7 @@ fn curl(arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).into_owned()) } else { Err(errors) }
 }
 
-/// What `openssl s_client` says when it asks for `/`.
+/// Returns what `openssl s_client` prints when it requests `/`.
 fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", &address.to_string(), "-ign_eof"]).args(arguments);
@@ -104,7 +105,7 @@ fn programs_with_both_versions_and_both_kinds_of_keys(io: Io) {
             handshakes += 1;
         }
         handshakes += 1;
-        // What is too old, and what is not spoken here.
+        // A version that is too old, and a protocol that weir does not have.
         for arguments in [&["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..], &["-tls1_3", "-alpn", "spdy/3"]] {
             assert!(!s_client(*address, arguments).contains("HTTP/1.1 200"), "{arguments:?}");
         }
@@ -128,7 +129,7 @@ fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
     let trusted = root.certificate.display().to_string();
     let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
     assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");
-    // Less than the whole is never served: what was before it stays.
+    // weir never serves a part of a chain: the previous one remains.
     files([texts[0].trim_end(), &texts[1].replacen("-----END", "-----EN", 1)].concat());
     eventually("it is told", || weir.said().contains("is damaged: line "));
     let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
@@ -137,7 +138,7 @@ fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
     server.finish();
 }
 
-/// Weir with one TLS listener of both kinds of keys, and a bridge to it.
+/// Starts weir with one TLS listener of both kinds of keys, and a bridge to it.
 fn bridged(io: Io, workers: u32, more: &str, server: &Server) -> (Weir, SocketAddr, Scratch) {
     let (scratch, address) = (Scratch::new(), free());
     let files = certificate(&scratch, "ec", &["bridge.test"], 9);
@@ -145,7 +146,7 @@ fn bridged(io: Io, workers: u32, more: &str, server: &Server) -> (Weir, SocketAd
     (weir, bridge(address), scratch)
 }
 
-/// Answers `/large` with 3 MB, and sums up what it is sent.
+/// Responds to `/large` with 3 MB, and otherwise with the sum of the request body.
 struct Bodies;
 
 const LARGE: usize = 3_000_000;
@@ -171,7 +172,7 @@ fn large_bodies_keep_alive_and_pipelining(io: Io) {
         let reply = client.reply();
         assert_eq!((reply.status, reply.body.sum), (200, Body::of(&pattern(LARGE)).sum));
     }
-    // Many in one record, and in the order in which they were asked.
+    // Many in one record, and in the order of the requests.
     let nonces: Vec<String> = (0..60).map(|_| nonce()).collect();
     let mut bytes = Vec::new();
     for nonce in &nonces {
@@ -212,7 +213,7 @@ fn servers_and_the_log_are_told(io: Io) {
 }
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-/// Sends back what comes through a tunnel, with `!` at its end.
+/// Sends the bytes of a tunnel back, with `!` at their end.
 struct Sockets;
 
 impl Behaviour for Sockets {
@@ -241,7 +242,7 @@ fn bytes_both_ways_through_a_tunnel(io: Io) {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             writer.write_all(&sent).expect("the tunnel takes it");
-            // One direction ends, the other goes on.
+            // One direction ends, the other continues.
             writer.shutdown(std::net::Shutdown::Write).expect("open");
         });
         let back = client.tunnel(5_000_001);
@@ -254,7 +255,7 @@ fn bytes_both_ways_through_a_tunnel(io: Io) {
     server.finish();
 }
 
-/// Gives up in the middle of an answer.
+/// Stops in the middle of a response.
 struct Cuts;
 
 impl Behaviour for Cuts {
@@ -269,7 +270,8 @@ fn an_answer_that_is_cut_does_not_look_whole(io: Io) {
     let server = Server::start(Cuts);
     let (weir, address, _scratch) = bridged(io, 1, "", &server);
     let mut client = Client::connect(address);
-    // What such a client gets ends with the connection. The bridge resets what ends without a close_notify.
+    // For such a client the end of the connection ends the response. The bridge resets a connection without a
+    // close_notify.
     client.ask("GET", true);
     client.send(b"GET / HTTP/1.0\r\n\r\n");
     let _ = client.try_reply();
@@ -282,7 +284,7 @@ fn an_answer_that_is_cut_does_not_look_whole(io: Io) {
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     bounded(stream);
     let mut bytes = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as the end.
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
@@ -296,13 +298,13 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
         &format!("{}{}", listen(address, "handshake-timeout=\"2s\"", &[&files]), app(&server, 1, "")),
     );
     let failed = |word: &str, count: u64| eventually(word, || total(&weir, "tls_failures", word) == count);
-    // Whoever waited for the port connected and left.
+    // The wait for the port connected and left.
     let left = total(&weir, "tls_failures", "left");
     let mut plain = TcpStream::connect(address).expect("weir accepts");
     plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("open");
     assert_eq!(rest(&mut plain), b"");
     failed("not-tls", 1);
-    // Nothing, and all but the end of a hello.
+    // Nothing, and all of a hello but its end.
     let mut hello = Vec::new();
     connection(&config(), "a.test").write_tls(&mut hello).expect("a hello");
     for bytes in [&[][..], &hello[..hello.len() - 1]] {
@@ -311,7 +313,7 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
         assert_eq!(rest(&mut slow), b"");
     }
     failed("timeout", 2);
-    // A hello that is none is answered with an alert: fatal, decode error or unexpected message.
+    // A malformed hello gets an alert: fatal, decode error or unexpected message.
     let mut wrong = TcpStream::connect(address).expect("weir accepts");
     wrong.write_all(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00").expect("open");
     let alert = rest(&mut wrong);
@@ -319,7 +321,7 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
     failed("misbehaved", 1);
     drop(TcpStream::connect(address).expect("weir accepts"));
     eventually("the one who left", || total(&weir, "tls_failures", "left") > left);
-    // Others are served all the while.
+    // Other clients are served all the while.
     handshake(address, &config(), "a.test").expect("a handshake");
     eventually("nothing stays", || weir.answer(&["status"]).contains("clients 0"));
     weir.stop();
@@ -367,7 +369,7 @@ fn sessions_resume_on_their_listener_only(io: Io) {
             said.contains("\nReused, ")
         };
         assert!(!reused(one, "-sess_out"));
-        // Whichever worker gets it.
+        // On whichever worker.
         for _ in 0..4 {
             assert!(reused(one, "-sess_in"), "{version}");
         }
@@ -400,7 +402,7 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
         assert!(reused(one, "-sess_in") && reused(other, "-sess_in"), "{version}");
         assert!(!reused(elsewhere, "-sess_in"), "{version}: another port");
     }
-    // A file that breaks changes nothing, and is told; one with other keys ends what was.
+    // A file that becomes bad changes nothing, and is reported; one with other keys ends the old tickets.
     let session = scratch.path("session-tls1_3").display().to_string();
     let reused = || s_client(other, &["-tls1_3", "-sess_in", &session]).contains("\nReused, ");
     std::fs::write(&keys, "nonsense").expect("a writable directory");
@@ -415,7 +417,8 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     server.finish();
 }
 
-/// With keys of a file: a session that began under one name's certificate, or before a listener that takes fewer clients, goes on there only.
+/// With keys of a file: a session that began under one name's certificate, or at a listener that accepts fewer clients,
+/// continues only there.
 fn another_listener_of_the_port_knows_no_tickets(io: Io) {
     let (server, scratch, port) = (Server::start(Honest), Scratch::new(), free_port());
     let [a, b] = ["a.test", "b.test"].map(|name| certificate(&scratch, "ec", &[name], 9));
@@ -451,7 +454,7 @@ fn another_listener_of_the_port_knows_no_tickets(io: Io) {
     server.finish();
 }
 
-/// A listener whose clients get this OCSP response.
+/// Returns a listener whose clients get this OCSP response.
 fn with_response(address: SocketAddr, files: &Files, response: &std::path::Path) -> String {
     let row = files.row().replace('\n', &format!(" ocsp=\"{}\"\n", response.display()));
     format!("listen \"{address}\" {{\n tls {{\n{row}}}\n}}\n")
@@ -482,7 +485,8 @@ fn clients_get_the_ocsp_response_of_the_file(io: Io) {
     }
     let problem = || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!(problem(), "");
-    // One that breaks changes nothing; one about another certificate is not shown with this one, which stays in force.
+    // A response that becomes bad changes nothing; one for another certificate is not shown with the one that is in
+    // force.
     std::fs::write(&used, "nonsense").expect("a writable directory");
     eventually("the first problem", || problem().contains("no OCSP response"));
     assert!(is_there());
@@ -516,7 +520,7 @@ fn certificates_are_exchanged_under_load(io: Io) {
         used.replace_by(&other);
         eventually("the second certificate", || shown() != first);
         let second = shown();
-        // A bad file changes nothing, and is told.
+        // A bad file changes nothing, and is reported.
         std::fs::write(&used.key, "nonsense").expect("a writable directory");
         eventually("the problem", || status(&weir)["certificates"][0]["problem"].is_string());
         assert_eq!(shown(), second);
@@ -537,14 +541,14 @@ fn certificates_are_exchanged_under_load(io: Io) {
     server.finish();
 }
 
-/// Why handshakes failed, but for those whose client left: whoever waits for the port does.
+/// Returns why handshakes failed, except for clients that left, as the wait for the port does.
 fn failures(weir: &Weir) -> Vec<String> {
     let totals = &status(weir)["totals"]["tls_failures"];
     let words = totals.as_object().into_iter().flat_map(|all| all.keys().cloned());
     words.filter(|word| word != "left").collect()
 }
 
-/// How often certificates are exchanged for others.
+/// Returns how often certificates are replaced.
 fn exchanges() -> usize {
     std::env::var("WEIR_EXCHANGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
@@ -558,7 +562,7 @@ fn exchanges_at_each_reload_fail_no_handshake(io: Io) {
     let shown = || handshake(address, &config, "a.test").expect("a handshake");
     let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut seen = vec![shown()];
-    // A reload waits for it: who is asked next has it.
+    // A reload waits for it: the next client gets it.
     for files in [&one, &other] {
         used.replace_by(files);
         weir.answer(&["reload"]);
@@ -635,7 +639,7 @@ fn who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for(io: Io) {
     server.finish();
 }
 
-/// A certificate without its lines of PEM.
+/// Returns a certificate without its lines of PEM.
 fn base64_of(files: &Files) -> String {
     let text = std::fs::read_to_string(&files.certificate).expect("our file");
     text.lines().filter(|line| !line.starts_with("-----")).collect()
@@ -685,11 +689,11 @@ fn clients_show_who_they_are(io: Io) {
     let refusal = ask(must, None, "1.3").expect_err("a refusal");
     assert!(refusal.contains("certificate required"), "{refusal}");
     assert_eq!(["missing", "expired", "unknown-ca", "bad"].map(refused), [3, 2, 4, 0]);
-    // Whoever has no TLS says nothing of certificates either.
+    // A client without TLS has no certificate either.
     let mut plain = Client::connect(weir.address);
     plain.request("GET", "/?n=00000000", "Client-Cert: :AA==:\r\n", b"");
     assert_eq!(plain.reply().status, 200);
-    // What was good is revoked, and stays so when the file breaks.
+    // A good certificate is revoked, and remains so when the file becomes bad.
     assert!(ask(must, Some(&bad), "1.3").is_ok());
     std::fs::rename(list(&scratch, &own, "newer", &[&bad]), &crl).expect("a writable directory");
     eventually("the newer list", || ask(must, Some(&bad), "1.3").is_err());
@@ -714,7 +718,7 @@ fn clients_show_who_they_are(io: Io) {
     assert_eq!(text.lines().take(3).collect::<Vec<_>>(), ["200 CN=leaf", "200 -", "200 CN=leaf"]);
 }
 
-/// What `weir check` says of certificates: the code, and the text.
+/// Returns what `weir check` says of certificates: the code, and the text.
 fn checked(text: &str, scratch: &Scratch) -> (Option<i32>, String) {
     let file = scratch.write("weir.kdl", text.as_bytes());
     let output = run(env!("CARGO_BIN_EXE_weir"), &["check", "-c", &file.display().to_string()]);

@@ -1,9 +1,9 @@
-//! Proves: a new program takes over from a running weir and nobody notices: under load, with other numbers of workers, for idle clients, streams
-//! and tunnels, for whoever asks for status and metrics; one that fails, in whatever way, changes nothing and is told of; sockets of a service
-//! manager are used and survive. How: the real binary upgraded to itself with traffic through it, and programs put in its place that
-//! are none. docs/semantics.md §16.
+//! Proves: a new program takes over from a running weir unnoticed: under load, with other numbers of workers, for idle
+//! clients, streams and tunnels, for clients of status and metrics. An upgrade that fails, in whatever way, changes
+//! nothing and is reported. Sockets of a service manager are used and survive. How: the real binary upgraded to itself
+//! with traffic through it, and programs in its place that are not weir. docs/semantics.md §16.
 //!
-//! `WEIR_UPGRADES` says how often the first of these does it: `make chaos`.
+//! `WEIR_UPGRADES` sets how often the first of these upgrades: `make chaos`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -44,12 +44,12 @@ on_both_drivers!(
     sockets_of_the_service_manager_survive,
 );
 
-/// How often a weir is upgraded under load.
+/// Returns how often weir is upgraded under load.
 fn upgrades() -> usize {
     std::env::var("WEIR_UPGRADES").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
 }
 
-/// Asks, and judges the answer; whether the connection goes on.
+/// Sends a request, and checks the response. Returns whether the connection continues.
 fn request(client: &mut Client) -> bool {
     let nonce = nonce();
     client.get(&format!("/victim?n={nonce}"));
@@ -58,7 +58,7 @@ fn request(client: &mut Client) -> bool {
     !reply.closes
 }
 
-/// What `weir` says on standard error when it refuses, with this code.
+/// Returns what `weir` prints on standard error when it fails with this code.
 fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let output = weir.ask(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -66,7 +66,7 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     said
 }
 
-/// Nothing came of an upgrade: the same process has the same client.
+/// Checks that an upgrade failed: the same process has the same client.
 fn nothing_has_changed(weir: &Weir, before: u32, client: &mut Client) {
     assert!(request(client), "its connection goes on");
     assert!(request(&mut Client::connect(weir.address)));
@@ -74,7 +74,7 @@ fn nothing_has_changed(weir: &Weir, before: u32, client: &mut Client) {
     assert_eq!(status(weir)["pid"], before);
 }
 
-/// Answers at `/late` when it is told to, and echoes behind an Upgrade.
+/// Responds at `/late` on a signal, and echoes behind an Upgrade.
 struct Patient(Arc<AtomicBool>);
 
 impl Behaviour for Patient {
@@ -92,13 +92,13 @@ impl Behaviour for Patient {
     }
 }
 
-/// Such a server, and what lets it answer.
+/// Returns such a server, and the signal for it.
 fn patient() -> (Server, Arc<AtomicBool>) {
     let may_answer = Arc::new(AtomicBool::new(false));
     (Server::start(Patient(Arc::clone(&may_answer))), may_answer)
 }
 
-/// Waits until it is asked for `/late`.
+/// Waits for a request for `/late`.
 fn is_asked(server: &Server) {
     server.wait("it is asked", |log| log.events.iter().any(|it| it == "late"));
 }
@@ -127,7 +127,7 @@ fn upgrades_under_load_lose_nothing(io: Io) {
             });
         }
         for round in 0..upgrades() {
-            // Whatever waits at a socket is taken by somebody, also when there are more of them than workers.
+            // Every connection that waits at a socket is accepted, even with more sockets than workers.
             let text = std::fs::read_to_string(weir.config_file()).expect("it is there");
             let (_, rest) = text.split_once('\n').expect("a line");
             std::fs::write(weir.config_file(), format!("workers {}\n{rest}", [3, 1, 2][round % 3])).expect("written");
@@ -156,7 +156,7 @@ fn clients_of_before_are_told(io: Io) {
     busy.get(&format!("/late?n={late}"));
     is_asked(&server);
     let before = weir.upgrade();
-    // Its answer says that the connection ends, and the next one is the new program's.
+    // The response says that the connection ends, and the next one goes to the new program.
     assert!(!request(&mut idle));
     assert!(!idle.end().reset);
     assert!(request(&mut Client::connect(weir.address)));
@@ -164,7 +164,7 @@ fn clients_of_before_are_told(io: Io) {
     let reply = busy.reply();
     check_honest(&late, &reply).unwrap();
     assert!(reply.closes && !busy.end().reset);
-    // Who asks nothing more is let go in the end.
+    // A client that sends nothing more is disconnected in the end.
     assert!(!silent.end().reset);
     eventually("the old program has ended", || !weir.processes().contains(&before));
     weir.stop();
@@ -197,7 +197,7 @@ fn streams_are_finished(io: Io) {
     server.finish();
 }
 
-/// A tunnel that echoes.
+/// Opens a tunnel that echoes.
 fn tunnel(weir: &Weir) -> Client {
     let mut client = Client::connect(weir.address);
     client.ask_upgrade();
@@ -222,7 +222,7 @@ fn tunnels_have_a_time_of_their_own(io: Io) {
     is_asked(&server);
     let before = weir.upgrade();
     [&mut first, &mut second].into_iter().for_each(echoes);
-    // The time of requests is over, that of tunnels is not.
+    // The time for requests is over, that for tunnels is not.
     assert!(busy.try_reply().is_none());
     [&mut first, &mut second].into_iter().for_each(echoes);
     assert!(weir.processes().contains(&before));
@@ -234,8 +234,8 @@ fn tunnels_have_a_time_of_their_own(io: Io) {
     server.finish();
 }
 
-/// TLS: who is accepted and has not shaken hands yet is served by whoever accepted.
-/// Whether a program has the other end of a connection: one that waits to be accepted has no inode (proc_net_tcp(5)).
+/// TLS: a client that is accepted and has not shaken hands yet is served by the process that accepted it. Returns
+/// whether a program has the other end of a connection: one that waits to be accepted has no inode (proc_net_tcp(5)).
 fn is_accepted(stream: &TcpStream) -> bool {
     let written = |address: std::io::Result<SocketAddr>| match address.expect("connected") {
         SocketAddr::V4(address) => format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()),
@@ -273,7 +273,7 @@ fn handshakes_that_have_begun_are_finished(io: Io) {
     // Accepted, and silent until the new program is in charge.
     let clients = || status(&weir)["totals"]["client_connections"].clone();
     eventually("those who have left are gone", || clients() == 0);
-    // A client counts when its handshake is over; the kernel knows before whether it is accepted.
+    // A client counts after its handshake; the kernel knows earlier whether it is accepted.
     let mut stream = TcpStream::connect(address).expect("weir accepts");
     eventually("it is accepted", || is_accepted(&stream));
     weir.upgrade();
@@ -311,7 +311,7 @@ fn a_configuration_that_is_wrong_changes_nothing(io: Io) {
     server.finish();
 }
 
-/// The real program under a name of its own, which can be made to mean another one.
+/// The real program under a separate name, which can then name another program.
 struct Installed {
     scratch: Scratch,
 }
@@ -332,7 +332,7 @@ impl Installed {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), self.scratch.path("weir")).expect("a link");
     }
 
-    /// A script that gets the words `run -c FILE`.
+    /// Installs a script that gets the words `run -c FILE`.
     fn install(&self, script: &str) {
         std::fs::remove_file(self.scratch.path("weir")).expect("it is there");
         let new = self.scratch.write("new", format!("#!/bin/sh\n{script}\n").as_bytes());
@@ -341,13 +341,13 @@ impl Installed {
     }
 }
 
-/// Takes into force that a new program has this long to be ready, seconds.
+/// Gives a new program this long to be ready, in seconds.
 fn give(weir: &Weir, seconds: u32, rest: &str) {
     weir.rewrite(&format!("upgrade timeout=\"{seconds}s\"\n{rest}"));
     weir.answer(&["reload"]);
 }
 
-/// As long as any program needs to start on a busy machine, seconds.
+/// Enough for any program to start on a busy machine, seconds.
 const LONG: u32 = 300;
 
 fn a_program_that_is_none_changes_nothing(io: Io) {
@@ -359,12 +359,12 @@ fn a_program_that_is_none_changes_nothing(io: Io) {
         ("exit 3", "ended before it was ready (exit status: 3)"),
         ("kill -SEGV $$", "ended before it was ready (signal: 11"),
         ("exec tail -f $3", "was not ready within 1s"),
-        // It says what is no message.
+        // It sends something that is not a message.
         ("echo nonsense >&0; exec tail -f $3", "can't be understood"),
     ];
     for (script, why) in programs {
         installed.install(script);
-        // What ends by itself, or says something, is heard; only what does neither has to run out of time.
+        // A program that ends, or sends something, is noticed at once; only without either the time has to run out.
         give(&weir, if why.contains("within") { 1 } else { LONG }, &rest);
         let said = refused(&weir, &["upgrade"], 1);
         assert!(said.contains(why), "{script}: {said}");
@@ -380,14 +380,14 @@ fn a_program_that_is_none_changes_nothing(io: Io) {
     server.finish();
 }
 
-/// A required upstream without a server: not ready, as `/readyz` says it.
+/// A required upstream without a server: not ready, as `/readyz` says.
 fn who_is_not_ready_in_time_is_ended(io: Io) {
     let server = Server::start(Honest);
     let rest = app(&server, 2, "");
     let weir = Weir::start(io, 2, &rest);
     let (before, mut client) = (weir.pid(), Client::connect(weir.address));
     let dead = format!("upstream \"dead\" {{ server \"127.0.0.1:{}\"; required #true; }}\n", free_port());
-    // On a busy machine a new program may not even have come to say why it is not ready: then it gets more time.
+    // On a busy machine a new program may not even have reported why it is not ready: then it gets more time.
     for seconds in [1, 5, 25, 120] {
         give(&weir, seconds, &rest);
         weir.rewrite(&format!("{dead}{rest}"));
@@ -415,7 +415,7 @@ fn one_thing_at_a_time(io: Io) {
             let said = refused(&weir, &[verb], 1);
             assert!(said.contains("a new program is taking over"), "{verb}: {said}");
         }
-        // It is ended meanwhile: the upgrade is given up.
+        // A signal ends it meanwhile, so the upgrade is abandoned.
         let mut busy = Client::connect(weir.address);
         let late = nonce();
         busy.get(&format!("/late?n={late}"));
@@ -435,7 +435,7 @@ fn one_thing_at_a_time(io: Io) {
     server.finish();
 }
 
-/// The old program is killed while the new one waits: that one is all that there is, and serves.
+/// The old program is killed while the new one waits: the new one serves alone.
 fn a_new_program_survives_its_predecessor(io: Io) {
     let server = Server::start(Honest);
     let port = free_port();
@@ -447,7 +447,7 @@ fn a_new_program_survives_its_predecessor(io: Io) {
         let asked = scope.spawn(|| weir.ask(&["upgrade"]));
         eventually("a new program waits", || weir.said().matches("listening on").count() == 2);
         weir.signal("KILL");
-        // Whoever asked the old one may be answered by the new one.
+        // A question to the old program may be answered by the new one.
         asked.join().expect("no panic");
     });
     eventually("the new one answers", || weir.ask(&["status", "--json"]).status.success());
@@ -470,7 +470,7 @@ fn a_signal_does_it_too(io: Io) {
     server.finish();
 }
 
-/// A server that somebody took out does not come back because of an upgrade.
+/// A server that an operator took out does not return because of an upgrade.
 fn orders_hold(io: Io) {
     let [first, second] = [(); 2].map(|()| Server::start(Honest));
     let [one, other] = [&first, &second].map(|server| server.address.to_string());
@@ -503,7 +503,7 @@ fn orders_hold(io: Io) {
     [first, second].into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Another configuration comes with the new program: it binds what is new, and what is gone ends as in a reload.
+/// Another configuration comes with the new program: it binds new listeners, and removed ones end as in a reload.
 fn listeners_come_and_go_with_it(io: Io) {
     let server = Server::start(Honest);
     let [first, second] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
@@ -577,13 +577,13 @@ fn the_service_manager_follows(io: Io) {
     server.finish();
 }
 
-/// A command for weir that has these sockets as systemd gives them (sd_listen_fds(3)).
+/// Returns a command that gives weir these sockets as systemd does (sd_listen_fds(3)).
 fn with_sockets(sockets: &[&TcpListener]) -> Command {
     // dash knows no descriptors above 9.
     let mut shell = Command::new("bash");
     let mut script = format!("export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"", sockets.len());
     for (at, socket) in sockets.iter().enumerate() {
-        // They come above the places where they are to be.
+        // They come above their final places.
         let high = rustix::io::fcntl_dupfd_cloexec(socket, 50).expect("a descriptor");
         rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty()).expect("open");
         script = format!("exec {}<&{} {1}<&-; {script}", 3 + at, high.as_raw_fd());
@@ -603,11 +603,11 @@ fn sockets_of_the_service_manager_survive(io: Io) {
     let unused = format!("no `listen \"{}\"`: the socket", strange.local_addr().expect("bound"));
     eventually("it says so", || weir.said().contains(&unused));
     [address, weir.address].into_iter().for_each(|address| assert!(request(&mut Client::connect(address))));
-    // The new program knows that it stays open, too.
+    // The new program also knows that the socket remains open.
     weir.upgrade();
     (0..20).for_each(|_| assert!(request(&mut Client::connect(address))));
     weir.stop();
-    // Nobody is refused while no weir runs: who connects now waits for the next one.
+    // While no weir runs, new clients are not refused: they wait for the next weir.
     let mut waiting = Client::connect(address);
     let late = nonce();
     waiting.get(&format!("/victim?n={late}"));

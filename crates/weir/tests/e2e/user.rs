@@ -1,6 +1,7 @@
-//! Proves: a weir that is started as root with `user` is that user in every thread, for good, and serves, reloads, opens its log anew and is
-//! upgraded as such; what root alone could open is open, and what it could open again is told at the start. How: the real binary,
-//! started as root with users of its own in a mount namespace. docs/semantics.md §19.
+//! Proves: a weir with `user` that root starts runs as that user in every thread, for good, and
+//! serves, reloads, reopens its log and is upgraded as that user. Everything that only root could
+//! open is open, and weir warns at the start of what only root could open again. How: the real
+//! binary, started as root with separate users in a mount namespace. docs/semantics.md §19.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +34,7 @@ const NET_BIND: &str = "0000000000000400";
 const NET_ADMIN: &str = "0000000000001000";
 const NONE: &str = "0000000000000000";
 
-/// Whether this is root with mount namespaces. No: that is said.
+/// Whether this is root with mount namespaces. If not, it says so.
 fn can_be_tested() -> bool {
     let able = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
     let is_able = rustix::process::geteuid().is_root() && able();
@@ -43,7 +44,8 @@ fn can_be_tested() -> bool {
     is_able
 }
 
-/// A weir with users of its own: weir is in the groups weir and tls. None, and that is said: this is not root, or there are no namespaces.
+/// Starts a weir with separate users: weir is in the groups weir and tls. None, with a message:
+/// this is not root, or there are no namespaces.
 fn start(io: Io, rest: &str) -> Option<Weir> {
     if !can_be_tested() {
         return None;
@@ -52,19 +54,19 @@ fn start(io: Io, rest: &str) -> Option<Weir> {
     scratch.write("passwd", b"root:x:0:0:root:/root:/bin/sh\nweir:x:990:980::/:/bin/false\n");
     scratch.write("group", b"root:x:0:\nweir:x:980:\ntls:x:70:weir\n");
     let [passwd, group] = ["passwd", "group"].map(|name| scratch.path(name).display().to_string());
-    // The folder of the admin socket is made by whoever starts weir; the log's, too.
+    // The program that starts weir makes the folders of the admin socket and of the log.
     let script = format!(
         "mount --bind {passwd} /etc/passwd && mount --bind {group} /etc/group && chown {WEIR} \"$(dirname \"$3\")\" && exec \"$0\" \"$@\""
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_weir")]);
     let weir = Weir::start_by(io, 2, rest, command);
-    // Its listeners are there before it is somebody else.
+    // It has bound its listeners before it changes its user.
     eventually("it has started", || weir.said().contains("; as user weir\n"));
     Some(weir)
 }
 
-/// A port below 1024 that nobody listens on; another one each time.
+/// Returns a free port below 1024; another one each time.
 fn low_port() -> SocketAddr {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let can_be_bound = |port: &u16| {
@@ -77,11 +79,11 @@ fn low_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Each thread with the lines of its status that say who it is.
+/// Returns each thread with the lines of its status that identify the user.
 fn threads(pid: u32) -> Vec<(String, String)> {
     const LINES: [&str; 8] = ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"];
     let all = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
-    // One that ends meanwhile is nobody.
+    // A thread that ends meanwhile does not count.
     let texts = all.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
     let of = |text: String| {
         let value = |name: &str| {
@@ -93,7 +95,7 @@ fn threads(pid: u32) -> Vec<(String, String)> {
     texts.map(of).collect()
 }
 
-/// Every thread is the user with these capabilities, in these groups.
+/// Checks that every thread runs as the user with these capabilities, in these groups.
 fn are_all(pid: u32, groups: &str, capabilities: &str) {
     let who = format!(
         "{WEIR} {WEIR} {WEIR} {WEIR}|{OF_WEIR} {OF_WEIR} {OF_WEIR} {OF_WEIR}|{groups}|{capabilities}|{capabilities}|{capabilities}|{capabilities}|1"
@@ -110,7 +112,7 @@ fn both() -> String {
     format!("{TLS} {OF_WEIR}")
 }
 
-/// Standard error of a question that is refused with this code.
+/// Returns standard error of a command that failed with this code.
 fn refused(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}");
@@ -140,7 +142,7 @@ fn every_thread_is_the_user(io: Io) {
     handshake(low, &config(), "a.test").expect("TLS on a port of root");
     are_all(weir.pid(), &both(), NONE);
     assert!(!weir.said().contains("warning weir: user"), "nothing to be told: {}", weir.said());
-    // Its memory is nobody else's.
+    // Other users cannot read its memory.
     assert_eq!(fs::metadata(format!("/proc/{}/mem", weir.pid())).expect("it runs").uid(), 0);
     request(&mut Client::connect(weir.address));
     assert_eq!(weir.answer(&["reload"]), "");
@@ -170,7 +172,7 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
             low.port()
         )
     );
-    // A port that its own listener is beside, for which sockets have to be of one user.
+    // A port beside its own listener, for which the sockets must belong to one user.
     let port = weir.address.port();
     weir.rewrite(&format!("listen \"0.0.0.0:{port}\"\n{rest}"));
     let text = fs::read_to_string(weir.config_file()).expect("it is there");
@@ -178,7 +180,7 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
     fs::write(weir.config_file(), text).expect("this is root");
     assert_eq!(weir.answer(&["reload"]), "");
     request(&mut Client::connect(weir.address));
-    // Who weir is can't change.
+    // The user of weir cannot change.
     weir.rewrite(&app(&server, 1, ""));
     let said = refused(&weir.ask(&["reload"]), 78);
     assert!(said.starts_with("weir: `user` needs a restart: who weir is, is decided at the start\n"), "{said}");
@@ -207,7 +209,7 @@ fn the_right_to_ports_can_be_kept(io: Io) {
     server.finish();
 }
 
-/// Workers do not have it at all, others only to give it on.
+/// Workers do not have it at all, other threads only to pass it on.
 fn the_right_to_ban_in_the_kernel_is_one_threads(io: Io) {
     let server = Server::start(Honest);
     let shield = "shield { limit \"open\" count=\"open\" max=1000; ban for=\"1h\"; }\n";
@@ -318,7 +320,7 @@ fn logs_are_the_users(io: Io) {
     weir.stop();
     server.finish();
 
-    // Somebody else's file is not taken.
+    // weir does not take another user's file.
     fs::write(&log, b"").expect("this is root");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("this is root");
     chown(&log, Some(0), Some(0)).expect("this is root");
