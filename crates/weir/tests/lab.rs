@@ -1,7 +1,7 @@
-//! The verbs `demo` and `bench` as a user runs them: what they print and write, how they end, and that nothing is left behind.
+//! The verbs `demo` and `bench` as a user runs them: their output, how they end, and that nothing is left behind.
 //!
-//! Every wait is for an event, with a deadline. `bench` needs nginx, and one test wrk, which scripts/setup installs; where they
-//! are missing a test says so and passes.
+//! Every wait is for an event, with a deadline. `bench` needs nginx, and one test wrk, which scripts/setup installs;
+//! without them a test says so and passes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_check::waiting::{eventually, patient};
 
-/// A weir that is ended when the test ends.
+/// A weir that ends with the test.
 struct Weir {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -34,8 +34,8 @@ impl Weir {
         Weir { child, lines }
     }
 
-    /// The next line that contains this. A child that hangs is ended by the time limit of the test run; one that ends is
-    /// noticed here.
+    /// Returns the next line that contains this text. The time limit of the test run ends a child that hangs; a child
+    /// that ends is noticed here.
     fn line_with(&mut self, text: &str) -> String {
         let found = self.lines.find(|line| line.as_ref().unwrap().contains(text));
         found.unwrap_or_else(|| panic!("weir ended without a line with {text:?}")).unwrap()
@@ -53,7 +53,7 @@ impl Drop for Weir {
     }
 }
 
-/// The address in `http://ADDRESS/` at the end of a line.
+/// Returns the address in `http://ADDRESS/` at the end of a line.
 fn address_in(line: &str) -> SocketAddr {
     line.split("http://").nth(1).unwrap().trim_end_matches('/').parse().unwrap()
 }
@@ -94,7 +94,7 @@ fn the_demo_ends_by_itself() {
     assert!(demo.child.wait().unwrap().success());
 }
 
-/// A directory of this test, gone at its end.
+/// A directory of this test, removed at its end.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -108,7 +108,7 @@ fn is_installed(program: &str) -> bool {
     path.split(':').any(|directory| Path::new(directory).join(program).exists())
 }
 
-/// Whether nginx is there, which serves the files; says so if not.
+/// Whether nginx is installed, which serves the files; says so if not.
 fn can_bench() -> bool {
     let can = is_installed("nginx");
     if !can {
@@ -117,7 +117,7 @@ fn can_bench() -> bool {
     can
 }
 
-/// Runs an experiment to its end with these words; what it printed, and the runs of its raw file.
+/// Runs an experiment to its end with these words. Returns what it printed, and the runs of its raw file.
 fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
     let (printed, mut lines) = run_bench_to_lines(name, words);
     lines.retain(|line| line["kind"] == "run");
@@ -126,7 +126,7 @@ fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
 
 /// The same with all lines of the raw file.
 fn run_bench_to_lines(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
-    // Two tests may run the same one at a time.
+    // Two tests may run the same experiment at the same time.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}-{run}", std::process::id())));
@@ -192,15 +192,16 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
     }
     let rate = of_kind("median").into_iter().find(|line| line["contender"] == "weir" && line["of"] == "rate").unwrap();
     assert_eq!((&rate["median"], &rate["rounds"]), (&records[2]["rate"], &1.into()), "{rate}");
-    // The origin sees the generator's own connections, and the few that weir makes when it needs them.
+    // The origin sees the generator's connections, and the few that weir makes when it needs them.
     assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{}", records[0]);
     assert!(records[2]["upstream_connections"].as_u64().unwrap() <= 32, "{}", records[2]);
 }
 
-/// One of them at a time: what one does with all cores, another one would see as clients that are not answered.
+/// Held by one of these tests at a time: it uses all cores, and another would see late responses.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs an experiment that makes network namespaces; what it printed, and all lines of its raw file. None: they can't be made here, which is said.
+/// Runs an experiment that makes network namespaces. Returns what it printed, and all lines of its raw file. None, with
+/// a message: they cannot be made here.
 fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_json::Value>)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root may make network namespaces");
@@ -221,7 +222,7 @@ fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_js
 
 #[test]
 fn a_slow_link_that_loses_packets_is_what_its_title_says() {
-    // Most kernels have it as a module that nobody has asked for.
+    // Most kernels have it as a module that is not loaded.
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     if !allowed.split_whitespace().any(|name| name == "bbr") {
         return eprintln!(
@@ -243,7 +244,7 @@ fn a_slow_link_that_loses_packets_is_what_its_title_says() {
             assert!(rate > 0.0 && rate <= 20e6 / 8.0, "no more than the link carries: {record}");
             assert!(of("to_clients", "lost") > 0, "hundreds of packets: {record}");
         } else {
-            // One round trip for the connection, another one for the object.
+            // One round trip for the connection, another for the object.
             assert!(record["latency"]["p50_us"].as_u64().unwrap() >= 80_000, "{record}");
             assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
         }
@@ -269,7 +270,7 @@ fn who_stands_on_a_router_is_compared_with_nobody() {
         let (requests, bytes) = (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
         assert!(requests > 0 && bytes / requests >= 8 << 10, "{record}");
         let is_routed = record["contender"] == "routed";
-        // Somebody to whom no packets are led has nothing to do.
+        // A contender that gets no packets does no work.
         let own_us = record["proxy_us"].as_f64().unwrap() / requests as f64;
         assert!(if is_routed { own_us == 0.0 } else { own_us > 5.0 }, "{record}");
         assert!(record["pep"]["busy_us"].as_f64().unwrap() > 0.0, "{record}");
@@ -292,7 +293,8 @@ fn ways_through_a_router_are_what_they_are_called() {
         for record in of_cell() {
             assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
             assert_eq!(record["errors"], serde_json::json!({}), "{record}");
-            // A handshake with whoever is asked, and a request to the server: two ways of 25 ms, or one of them with the other's longer part.
+            // A handshake with the accepting side, and a request to the server: two ways of 25 ms, or one with the
+            // longer part of the other.
             let least_us = match record["contender"].as_str() {
                 _ if cell != "far-8k" => 1,
                 Some("weir-intercept-syn") => 45_000,
@@ -394,7 +396,7 @@ fn the_probe_asks_a_server_whose_workers_are_all_busy() {
     assert_eq!(records.len(), 4);
     for record in &records {
         let run = &record["probed"];
-        // Fewer than 190 where the machine had no time.
+        // Fewer than 190 if the machine had no time.
         let (requests, slow) = (run["requests"].as_u64().unwrap(), run["slow"].as_u64().unwrap());
         assert!((2..=190).contains(&requests) && slow <= requests && run["failed"] == 0, "{run}");
         assert!(record["latency"]["p50_us"].as_u64().unwrap() > 0, "{record}");
@@ -417,7 +419,7 @@ fn fast_requests_are_told_from_slow_ones_beside_them() {
         let run = &record["mixed"];
         let (answered, late) = (run["answered"].as_u64().unwrap(), run["late"].as_u64().unwrap());
         assert!(answered > 0 && late <= answered, "{run}");
-        // Whatever the machine does meanwhile, 25 ms answers are later than 20 ms, and are not those of the row.
+        // Whatever the machine does meanwhile, 25 ms responses are later than 20 ms, and are not those of the row.
         let slow = &run["beside"][0];
         assert!(slow["rate"].as_f64().unwrap() > 0.0 && slow["latency"]["max_us"].as_u64().unwrap() > 20_000, "{run}");
         assert!(record["requests"].as_u64().unwrap() > answered, "{record}");
@@ -438,7 +440,7 @@ fn all_clients_are_counted_at_one_worker_or_another() {
         let of = |what: &str| record["ladder"][what].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
         let cores = std::thread::available_parallelism().unwrap().get();
         assert_eq!((of("connections").count(), of("cpu_us").count()), (cores, cores), "{record}");
-        // Late is who was not answered within half a second; on a busy machine some are.
+        // Late are clients without a response within half a second; on a busy machine some are.
         let gone = |kind: &str| record["errors"][kind].as_u64().unwrap_or(0);
         let connected = 2000 - gone("not_connected") - gone("lost");
         // And some are not accepted yet.
@@ -491,7 +493,7 @@ fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
     let of = |cell: &str| records.iter().filter(|record| record["cell"] == cell).collect::<Vec<_>>();
     let (down, up, idle) = (of("tunnel"), of("tunnel-up"), of("tunnel-idle"));
     assert!(down.len() >= 3 && up.len() == down.len() && idle.len() >= 2, "{printed}");
-    // What was lost on the way, or a tunnel that ended early, would be an error.
+    // Bytes lost on the way, or a tunnel that ended early, would be an error.
     assert!(records.iter().all(|record| record["errors"] == serde_json::json!({})), "{printed}");
     for record in down.iter().chain(&up) {
         assert!(record["bytes"].as_u64().unwrap() > 0 && record["rate"].as_f64().unwrap() > 0.0, "{record}");
@@ -518,7 +520,7 @@ fn all_are_asked_by_http_2_and_who_stalls_is_seen_beside_honest_clients() {
     assert!(printed.contains("| TLS library |") && printed.contains("| CPU / HTTP/1.1 |"), "{printed}");
     assert!(printed.contains("| p99 / alone |") && printed.contains("resident memory at its highest, MB"), "{printed}");
     assert!(printed.contains("against HTTP/1.1 on 64 connections | ≤ 1.15 | "), "{printed}");
-    // Who does not speak it, or ends a connection, would have errors.
+    // A contender that lacks the protocol, or ends a connection, would have errors.
     assert!(
         records.len() >= 7 && records.iter().all(|record| record["errors"] == serde_json::json!({})),
         "{records:?}"
@@ -570,7 +572,7 @@ fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
     }
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-keep-{}", std::process::id())));
     fs::create_dir(&out.0).unwrap();
-    // An nginx of its own, as somebody has who built a newer one.
+    // A separate nginx, as for a user who built a newer one.
     let installed = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
     let installed = installed.into_iter().find(|path| Path::new(path).exists()).expect("nginx");
     let own = out.0.join("own-nginx");
@@ -591,7 +593,8 @@ fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
     }
 }
 
-/// A rival has the better of its settings: which, and what the other one took, stands below the table, and all runs are kept.
+/// A rival gets the better of its settings. The table's notes show which, and the time of the other, and all runs are
+/// kept.
 #[test]
 fn a_bench_says_which_settings_a_rival_got() {
     if !can_bench() || !is_installed("haproxy") {
@@ -608,13 +611,14 @@ fn a_bench_says_which_settings_a_rival_got() {
     let (tried, chosen) = (sweeps[0]["tried"].as_array().unwrap(), sweeps[0]["chosen"].as_u64().unwrap());
     assert!(tried.len() == 2 && chosen < 2 && sweeps[0]["cells"][0] == "c64", "{sweeps:?}");
     assert!(tried.iter().all(|one| one["cpu_us"][0].as_f64().is_some_and(|us| us > 0.0)), "{sweeps:?}");
-    // The contender runs with what was chosen.
+    // The contender runs with the chosen setting.
     let settings = of_kind("setting");
     let of_haproxy = settings.iter().find(|setting| setting["of"] == "haproxy").expect("how it is set").to_string();
     assert_eq!(of_haproxy.contains("tune.pool-low-fd-ratio 90"), chosen == 1, "{of_haproxy}");
 }
 
-/// Sends a signal to a bench once this has been written; what it printed, what it said, its exit code, and its page.
+/// Sends a signal to a bench after this was written. Returns standard output, standard error, its exit code, and its
+/// page.
 fn interrupted(name: &str, words: &[&str], once: &str) -> (String, String, Option<i32>, String) {
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -641,12 +645,12 @@ fn an_interrupted_bench_shows_whole_rounds_and_decides_nothing() {
         return;
     }
     let words = ["--rounds=9", "--seconds=1", "--only=c64", "--contender=nginx,weir"];
-    // One round is whole, and the second has begun.
+    // One round is complete, and the second has begun.
     let (printed, said, code, page) = interrupted("partial", &words, "  2 nginx");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.ends_with("weir bench: interrupted: the table has what was complete\n"), "{said}");
     assert!(printed.contains("Partial: stopped in `c64`"), "{printed}");
-    // On a slow machine the second one was whole, too, before the signal came.
+    // On a slow machine the second round was also complete before the signal came.
     let whole = said.lines().filter(|line| line.contains(" weir ")).count();
     let expected = if whole == 1 { "One round: no".to_owned() } else { format!("Medians of {whole} rounds; ") };
     assert!((1..9).contains(&whole) && printed.contains(&expected), "{whole}: {printed}");

@@ -1,7 +1,9 @@
-//! Proves: what is stored is there after a restart, after another program has taken over and after a crash, older by the time between; what was
-//! purged or became invalid stays gone, also when weir is killed a moment later; what is stale by then, damaged, stored by other rules, or in a file
-//! that others may have written, is not used, and operators are told; where nothing can be written clients are served all the same. How: the real
-//! binary with a snapshot in a directory of its own, whose time of writing is moved back in the file. docs/semantics.md §26.
+//! Proves: stored responses survive a restart, an upgrade and a crash, older by the time between.
+//! Purged or invalid ones remain gone, even when weir is killed a moment later. Stale or damaged
+//! responses, those stored by other rules, and files that others may have written are not used, and
+//! operators are informed. If weir cannot write, it serves clients all the same. How: the real
+//! binary with a snapshot in a separate directory, whose time of writing is moved back in the file.
+//! docs/semantics.md §26.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +29,7 @@ on_both_drivers!(
     a_reload_moves_it,
 );
 
-/// A server, and where the snapshot is.
+/// A server, and the place of the snapshot.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) scratch: Scratch,
@@ -61,7 +63,7 @@ impl World {
         Weir::start(io, 2, &self.text(store, ""))
     }
 
-    /// What was asked of the server with this target.
+    /// Returns the number of requests to the server with this target.
     fn asked(&self, target: &str) -> usize {
         self.server.log().requests.iter().filter(|(_, request)| request.target == target).count()
     }
@@ -70,7 +72,7 @@ impl World {
         Preface::decode(fs::read(self.path()).expect("a file").first_chunk().expect("a preface")).expect("whole")
     }
 
-    /// As if it had been written so many seconds earlier.
+    /// Makes it look this many seconds older.
     fn grow_older(&self, seconds: u64) {
         let mut bytes = fs::read(self.path()).expect("a file");
         let preface = self.preface();
@@ -80,7 +82,7 @@ impl World {
     }
 }
 
-/// What is stored of this: its content and its Age. None: nothing that may be used.
+/// Returns the stored content for this target and its Age. None: nothing usable.
 pub(crate) fn stored(weir: &Weir, target: &str) -> Option<(Vec<u8>, u64)> {
     let mut client = Client::connect(weir.address);
     client.request("GET", target, "Cache-Control: only-if-cached\r\n", b"");
@@ -89,7 +91,7 @@ pub(crate) fn stored(weir: &Weir, target: &str) -> Option<(Vec<u8>, u64)> {
     (reply.status == 200).then_some((reply.body.bytes, age))
 }
 
-/// Has these stored.
+/// Has responses for these targets stored.
 pub(crate) fn store(weir: &Weir, targets: &[&str]) {
     for target in targets {
         let mut client = Client::connect(weir.address);
@@ -104,12 +106,12 @@ pub(crate) fn snapshot(weir: &Weir) -> Value {
     stats["snapshot"].clone()
 }
 
-/// Waits until all of a snapshot has been looked at.
+/// Waits until all of a snapshot has been read.
 pub(crate) fn restored(weir: &Weir, count: u64) {
     eventually("it is read", || snapshot(weir)["restored"] == count);
 }
 
-/// Waits until it says this.
+/// Waits until weir prints this.
 pub(crate) fn says(weir: &Weir, what: &str) {
     eventually(what, || weir.said().contains(what));
 }
@@ -186,14 +188,15 @@ fn what_is_purged_before_a_crash_stays_gone(io: Io) {
     eventually("it is said behind the answers", || fs::metadata(world.path()).expect("a file").len() > end);
     weir.answer(&["cache", "purge", "http://a/a"]);
     weir.answer(&["cache", "purge", "--prefix", "http://a/b"]);
-    // When the command has returned it holds for the file.
+    // When the command has returned it applies to the file.
     kill(weir);
     assert_eq!(world.preface().answers, 4);
     let weir = world.start(io, "");
     restored(&weir, 1);
     assert!(["/a", "/b", "/c"].iter().all(|target| stored(&weir, target).is_none()));
     assert!(stored(&weir, "/d").is_some());
-    // And what is purged after the start, of a file that is not written again before the next crash.
+    // The same for a purge after the start, when the file is not written again before the next
+    // crash.
     weir.answer(&["cache", "purge", "--all"]);
     kill(weir);
     let weir = world.start(io, "");
@@ -225,7 +228,7 @@ fn a_damaged_one_is_used_up_to_the_damage(io: Io) {
     let world = World::new();
     let weir = world.start(io, "");
     store(&weir, &["/a", "/b", "/c"]);
-    // What is asked for most is in front.
+    // The most requested response is in front.
     (0..20).for_each(|_| assert!(stored(&weir, "/b").is_some()));
     weir.stop();
     let mut bytes = fs::read(world.path()).expect("a file");
@@ -287,7 +290,7 @@ fn nowhere_to_write(io: Io) {
     world.server.finish();
 }
 
-/// What is not kept up to date any more is removed.
+/// A file that is no longer kept up to date is removed.
 fn a_reload_moves_it(io: Io) {
     let world = World::new();
     let weir = world.start(io, "");
@@ -304,7 +307,7 @@ fn a_reload_moves_it(io: Io) {
     world.server.finish();
 }
 
-/// Before weir runs, by whoever asks.
+/// Checked before weir runs, for every caller.
 #[test]
 fn a_place_that_is_none_is_told() {
     let scratch = Scratch::new();

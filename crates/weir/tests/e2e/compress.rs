@@ -1,6 +1,7 @@
-//! Proves: clients get compressed what they can decode to the same bytes, by each coding and by every version of HTTP; what a server sends does
-//! not stand still in an encoder; an answer that breaks off is seen to be broken; clients that read slowly or leave harm nobody. How: curl, which
-//! decodes by libraries of others, and clients that look at single bytes. docs/semantics.md §18.
+//! Proves: clients get compressed responses that they can decode to the same bytes, by each coding
+//! and by every version of HTTP; an encoder does not delay a server's data; a truncated response is
+//! recognizable as such; clients that read slowly or leave do not affect others. How: curl, which
+//! decodes with independent libraries, and clients that check single bytes. docs/semantics.md §18.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +19,7 @@ on_both_drivers!(
     who_is_slow_or_leaves_harms_nobody,
 );
 
-/// Text that can be compressed, but not to nothing.
+/// Returns text that can be compressed, but not to nothing.
 fn text(bytes: usize) -> Vec<u8> {
     let words =
         (0_u32..).flat_map(|n| format!("line {n}: {:08x} and the rest\n", n.wrapping_mul(2_654_435_761)).into_bytes());
@@ -57,7 +58,7 @@ impl Behaviour for Texts {
     }
 }
 
-/// Weir in front of it, which compresses, and where it speaks HTTP/2 as well.
+/// Starts weir in front of it, with compression. Returns it with an address that also has HTTP/2.
 fn start(io: Io, server: &Server) -> (Weir, SocketAddr) {
     let both = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let text = format!(
@@ -67,7 +68,7 @@ fn start(io: Io, server: &Server) -> (Weir, SocketAddr) {
     (Weir::start(io, 2, &text), both)
 }
 
-/// A count of the status.
+/// Returns a count of the status.
 fn total(weir: &Weir, name: &str) -> u64 {
     let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
     status["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", status["totals"]))
@@ -75,7 +76,7 @@ fn total(weir: &Weir, name: &str) -> u64 {
 
 const VERSIONS: [&str; 3] = ["--http2-prior-knowledge", "--http1.1", "--http1.0"];
 
-/// What curl says of an answer that it has decoded into `got`, and whether it was content.
+/// Returns curl's report on a response that it has decoded into `got`, and whether it succeeded.
 fn curl(version: &str, coding: &str, got: &str, url: &str) -> (String, bool) {
     let accept = format!("Accept-Encoding: {coding}");
     let told = "%{http_code} %header{content-encoding} %header{etag} %header{vary} %header{content-length} %header{accept-ranges} %{size_download}";
@@ -138,7 +139,7 @@ fn what_stays_as_it_is(io: Io) {
     server.finish();
 }
 
-/// Two events, the second when it is told.
+/// Two events, the second one on a signal.
 struct Events;
 
 impl Behaviour for Events {
@@ -155,7 +156,7 @@ fn events_leave_as_they_come(io: Io) {
     let (weir, _) = start(io, &server);
     let mut stream = TcpStream::connect(weir.address).expect("a connection");
     bounded(&stream);
-    // With HTTP/1.0 the body has no framing, so that it goes into a decoder as it comes.
+    // With HTTP/1.0 the body has no framing, so it goes into a decoder as it comes.
     stream.write_all(b"GET / HTTP/1.0\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").expect("sent");
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -174,7 +175,7 @@ fn events_leave_as_they_come(io: Io) {
     server.finish();
 }
 
-/// An answer that is large, whose end comes when it is told, and small ones.
+/// A large response, which ends on a signal, and small ones.
 struct Held;
 
 impl Behaviour for Held {
@@ -193,7 +194,7 @@ impl Behaviour for Held {
 
 const HUGE: usize = 6_000_000;
 
-/// The small answer is complete before the large one can be; that was encoded on a thread of its own.
+/// The small response is complete before the large one can be, which a separate thread encodes.
 fn others_are_served_while_a_large_one_is_encoded(io: Io) {
     for coding in ["zstd", "br", "gzip"] {
         let (server, scratch) = (Server::start(Held), Scratch::new());
@@ -251,7 +252,7 @@ fn a_server_that_dies_is_seen(io: Io) {
     for version in VERSIONS {
         for coding in ["zstd", "br", "gzip"] {
             let got = scratch.path("got");
-            // Another target each time: one that a server dies of again and again is refused.
+            // Another target each time: one that a server dies of again and again is rejected.
             let url = format!("http://{both}/dies{version}-{coding}");
             let (told, fine) = curl(version, coding, got.to_str().expect("text"), &url);
             assert!(!fine && told.starts_with("200 "), "{version} {coding}: {told}");
@@ -279,7 +280,7 @@ fn who_is_slow_or_leaves_harms_nobody(io: Io) {
         assert!(fine && told.starts_with("200 br "), "{version}: {told}");
         assert!(std::fs::read(&got).expect("a file") == text(LARGE), "{version}");
     }
-    // The slow one has what it is sent to the end, too.
+    // The slow client also gets all of its response.
     let mut rest = slow;
     assert_eq!(rest.reply().fields.all("content-encoding"), ["gzip"]);
     weir.stop();

@@ -85,7 +85,7 @@ fn programs_with_and_without_tls(io: Io) {
     server.finish();
 }
 
-/// Responds to `/large` with 3 MB, and otherwise with the sum of the request body.
+/// Checks the body of a request. Responds to `/large` with 3 MB, otherwise with the body's length.
 struct Bodies;
 
 const LARGE: usize = 3_000_000;

@@ -1,6 +1,8 @@
-//! Proves: with `weir intercept --connect first` clients hear what their servers say, and nothing before: they are refused, told by the network, or left in
-//! silence as without weir; who is accepted is joined with the connection that is there; packets that come again change nothing; what can't be held is
-//! accepted as usual; nothing is left of what was held. How: the real binary between two networks of the test, and the same without it. Needs root.
+//! Proves: with `weir intercept --connect first` clients get exactly the reaction of their servers,
+//! and nothing before it: a refusal, an error of the network, or silence, as without weir. An
+//! accepted client is joined with the connection made for it. Repeated packets change nothing.
+//! Clients that cannot be held are accepted as usual. Nothing remains of those that were held. How:
+//! the real binary between two networks of the test, and the same without it. Needs root.
 //! docs/semantics.md §24.
 
 use std::cell::Cell;
@@ -33,7 +35,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept_first", test, io, body);
 }
 
-/// Both families, and neighbours that know each other.
+/// Makes both families, and neighbours that know each other.
 pub(crate) fn between() -> Between {
     let between = Between::new();
     SERVER.iter().for_each(|host| between.serve(host, 8080));
@@ -41,18 +43,20 @@ pub(crate) fn between() -> Between {
 }
 
 impl Intercept {
-    /// How often this has come of a packet.
+    /// Returns how often packets had this outcome.
     pub(crate) fn held(&self, word: &str) -> u64 {
         self.totals()["tcp_held"][word].as_u64().unwrap_or(0)
     }
 }
 
-/// Networks behind the servers' machine: one that it drops all for, and such that it knows to be unreachable or forbidden.
+/// Networks behind the servers' machine: one that it silently drops everything for, one that it
+/// reports as unreachable, and one that it forbids.
 pub(crate) const DROPPED: [&str; 2] = ["198.18.7.1", "fd00:7::1"];
 pub(crate) const UNREACHABLE: [&str; 2] = ["198.18.8.1", "fd00:8::1"];
 const FORBIDDEN: [&str; 2] = ["198.18.9.1", "fd00:9::1"];
 
-/// Machines that were in the servers' network until now, and what has this machine find out that they are gone within seconds.
+/// Machines that were in the servers' network until now, and settings by which this machine notices
+/// within seconds that they are gone.
 const GONE: [&str; 2] = ["198.18.2.77", "fd00:2::77"];
 const SOON: [&str; 3] = ["delay_first_probe_time", "ucast_solicit", "mcast_solicit"];
 
@@ -70,7 +74,7 @@ pub(crate) fn make_networks(between: &Between) {
     }
 }
 
-/// A connect that is under way.
+/// Begins to connect.
 pub(crate) fn begin(between: &Between, from: (&str, u16), to: (&str, u16)) -> Socket {
     let [from, to] = [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
     between.clients.inside(|| {
@@ -83,7 +87,7 @@ pub(crate) fn begin(between: &Between, from: (&str, u16), to: (&str, u16)) -> So
     })
 }
 
-/// Whether a connect has ended, either way.
+/// Whether a connection attempt has ended, either way.
 pub(crate) fn has_ended(socket: &Socket) -> bool {
     let mut one = [PollFd::new(socket, PollFlags::OUT)];
     poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("it is open") > 0
@@ -101,7 +105,7 @@ fn servers_are_asked_first(io: Io) {
             let refused = between.ask(from, 4001, to, 8443).expect_err("nobody is there");
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
             assert_eq!((weir.held("connected"), weir.held("refused"), weir.total("tcp_connections")), (at, at, at));
-            // The same ends once more.
+            // The same addresses and ports once more.
             stream.write_all(b"bye!").expect("open");
             drop(stream);
             eventually("it is gone", || weir.total("client_connections") == 0);
@@ -125,11 +129,13 @@ fn the_network_says_what_it_would(io: Io) {
             let pairs = all.iter().flat_map(|hosts| CLIENT.into_iter().zip(*hosts));
             let said = pairs.map(|(from, to)| {
                 if GONE.contains(&to) {
-                    // Else this machine would say so itself before anybody takes anything. What is known of it from before goes first.
+                    // Otherwise this machine would report it itself before weir takes any packet.
+                    // Earlier knowledge of the neighbour goes first.
                     run("ip", &["neigh", "del", to, "dev", "ps"]);
                     ip(&format!("neigh replace {to} lladdr 02:00:00:00:00:77 dev ps nud stale"));
                 }
-                // The kernel says once in hundreds of times that a connect is over and not why, on a busy machine.
+                // On a busy machine the kernel reports once in hundreds of times only that a
+                // connection attempt has failed, not why.
                 let mut why = (0..3).filter_map(|_| {
                     let error = between.ask(from, 0, to, 8080).expect_err("nobody is there");
                     asked.set(asked.get() + 1);
@@ -169,7 +175,7 @@ fn silence_is_silence(io: Io) {
     });
 }
 
-/// How often machines of clients have sent a first packet again.
+/// Returns how often machines of clients have repeated a first packet.
 pub(crate) fn sent_again(between: &Between) -> u64 {
     let text = between.clients.inside(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).expect("a file");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
@@ -182,7 +188,7 @@ fn a_packet_that_comes_again_changes_nothing(io: Io) {
     in_network("a_packet_that_comes_again_changes_nothing", io, || {
         let between = between();
         let weir = Intercept::start(io, &FIRST);
-        // The server can't answer at first.
+        // The server cannot reply at first.
         between.servers.ip(&format!("route add blackhole {}", CLIENT[0]));
         let before = sent_again(&between);
         std::thread::scope(|scope| {
@@ -199,7 +205,8 @@ fn a_packet_that_comes_again_changes_nothing(io: Io) {
     });
 }
 
-/// Many clients of both families at a time, each with a server that is told from where he has come. How many.
+/// Connects many clients of both families at a time, each to a server that reports its client's
+/// address. Returns their number.
 pub(crate) fn ask_many(between: &Between) -> u64 {
     const THREADS: usize = 16;
     const EACH: u64 = 20;
@@ -212,7 +219,7 @@ pub(crate) fn ask_many(between: &Between) -> u64 {
                 let open = (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
                 let open: Vec<(TcpStream, String)> = open.collect();
                 open.into_iter().for_each(|(mut stream, told)| {
-                    // Each by itself.
+                    // Each has its own connection.
                     let own = stream.local_addr().expect("bound");
                     assert!(told.starts_with(&format!("{own} to ")), "{told}");
                     echoes(&mut stream);
@@ -274,7 +281,7 @@ fn nothing_is_left_of_what_was_held(io: Io) {
             let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);
         }
-        // Whoever was held is served without weir when its packet comes again.
+        // A held client is served without weir when its packet is repeated.
         let weir = Intercept::start(io, &FIRST);
         let waits = begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080));
         eventually("it is held", || weir.total("tcp_holding") == 1);

@@ -1,6 +1,8 @@
-//! Proves: of two programs that are told to keep the same file one does, and the other one says who, until it ends; with an upgrade and a reload the file
-//! changes hands as it should, and what is purged meanwhile is gone; nothing is left beside it; where so much becomes invalid that it does not fit behind
-//! the snapshot another one is written in time. How: the real binary, twice, with files in a directory of their own. docs/cache.md.
+//! Proves: if two programs should keep the same file, one does, and the second says which one has
+//! it, until the first ends. With an upgrade or a reload the file changes hands correctly, and
+//! purges meanwhile are effective. Nothing is left beside it. If more becomes invalid than fits
+//! behind the snapshot, another one is written in time. How: the real binary, twice, with files in
+//! a separate directory. docs/cache.md.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +23,7 @@ on_both_drivers!(
     what_purges_do_not_reach_is_removed,
 );
 
-/// What is in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn names(scratch: &Scratch) -> Vec<String> {
     let all = fs::read_dir(scratch.path("")).expect("it is there");
     let mut names: Vec<String> = all.map(|entry| entry.expect("one").file_name().to_string_lossy().into()).collect();
@@ -36,7 +38,7 @@ fn delete(client: &mut Client, target: &str) {
 
 fn one_program_keeps_a_snapshot(io: Io) {
     let world = World::new();
-    // What a crash has left.
+    // A file left by a crash.
     fs::write(world.scratch.path("cache.snapshot.new"), "half").expect("it can be written");
     let first = world.start(io, "");
     store(&first, &["/a"]);
@@ -66,14 +68,14 @@ fn the_other_one_has_it_when_that_ends(io: Io) {
     eventually("it has the file", || world.path().exists());
     let second = world.start(io, "");
     says(&second, "is kept by another program");
-    // It holds for what comes from the file later.
+    // It applies to entries that are read from the file later.
     second.answer(&["cache", "purge", "http://a/a"]);
     delete(&mut Client::connect(second.address), "/b");
     first.stop();
     restored(&second, 1);
     assert!(stored(&second, "/c").is_some() && stored(&second, "/a").is_none() && stored(&second, "/b").is_none());
     assert_eq!(snapshot(&second)["problem"].as_str().unwrap_or_default(), "");
-    // Also when it is killed: the lock goes with it.
+    // Even when it is killed: the lock disappears with it.
     second.answer(&["cache", "purge", "--tag", "c"]);
     kill(second);
     let third = world.start(io, "");
@@ -90,7 +92,7 @@ fn it_changes_hands(io: Io) {
     restored(&weir, 1);
     let other = world.start(io, "");
     says(&other, &format!("is kept by another program, process {} ", weir.pid()));
-    // A reload that changes something else keeps it, one that names another file lets it go.
+    // A reload of something else keeps the file, one that names another file releases it.
     weir.rewrite(&world.text("snapshot-interval \"1h\"", ""));
     weir.answer(&["reload"]);
     store(&other, &["/b"]);
@@ -109,7 +111,7 @@ fn it_changes_hands(io: Io) {
     world.server.finish();
 }
 
-/// Who is told that something is gone is told so of both programs, whichever he asked.
+/// A confirmed purge is effective in both programs, whichever confirmed it.
 fn what_is_purged_while_it_changes_hands(io: Io) {
     let world = World::new();
     let weir = world.start(io, "");
@@ -156,7 +158,7 @@ fn one_program_keeps_bans(io: Io) {
     let limits = "limit \"some\" count=\"requests\" rate=\"1000/s\"";
     let text = format!("shield {{ {limits}; ban state=\"{}\"; }}\n{}", path.display(), app(&server, 2, ""));
     let first = Weir::start(io, 1, &text);
-    // Clients are let in before that.
+    // weir accepts clients before that.
     let (lock, pid) = (scratch.path("bans.lock"), format!("{}\n", first.pid()));
     eventually("it has the file", || fs::read_to_string(&lock).is_ok_and(|text| text == pid));
     let second = Weir::start(io, 1, &text);
@@ -204,7 +206,7 @@ fn much_becomes_invalid(io: Io) {
     let before_us = world.preface().written_us;
     store(&weir, &["/a"]);
     assert!(targets.iter().all(|target| stored(&weir, target).is_none()));
-    // Of what it has no answers nothing has to be said behind it.
+    // Changes without a stored response need not be noted behind it.
     eventually("another one is written", || {
         let preface = world.preface();
         preface.written_us > before_us && preface.answers == 1
@@ -224,14 +226,14 @@ fn much_becomes_invalid(io: Io) {
     world.server.finish();
 }
 
-/// Also where no other snapshot can take its place: else it would be read at the next start.
+/// Even if no other snapshot can replace it: otherwise it would be read at the next start.
 fn what_purges_do_not_reach_is_removed(io: Io) {
     let world = World::new();
     let weir = world.start(io, "");
     store(&weir, &["/a"]);
     weir.stop();
     fs::create_dir(world.scratch.path("cache.snapshot.new")).expect("it is new");
-    // Nobody has kept it since.
+    // This weir does not keep the file.
     let option = format!("snapshot \"{}\";", world.path().display());
     let weir = Weir::start(io, 1, &world.text("", "").replace(&option, ""));
     weir.answer(&["cache", "purge", "--all"]);
@@ -240,7 +242,7 @@ fn what_purges_do_not_reach_is_removed(io: Io) {
     weir.answer(&["reload"]);
     eventually("it is gone", || !world.path().exists());
     weir.stop();
-    // One that others may have written is not used, so that nothing is noted in it.
+    // A file that others may have written is not used, so nothing is noted in it.
     fs::remove_dir(world.scratch.path("cache.snapshot.new")).expect("it is empty");
     let weir = world.start(io, "");
     store(&weir, &["/b"]);

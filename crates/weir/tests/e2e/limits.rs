@@ -1,6 +1,6 @@
-//! Slow, silent, vanishing and too many clients: every limit fires, and memory and descriptors come back (docs/hostile.md
-//! H1 to H3, H6; docs/semantics.md §1). Limits are configured short; a client that is slow is paced by waiting for an event
-//! that doesn't come (the reply), never by sleeping.
+//! Slow, silent, vanishing and too many clients: every limit fires, and memory and descriptors come
+//! back (docs/hostile.md H1 to H3, H6; docs/semantics.md §1). Limits are configured short; a slow
+//! client is paced by waiting for an event that does not come (the reply), never by sleeping.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,14 +28,14 @@ on_both_drivers!(
     deaf_servers_leave_the_receive_buffers_to_others,
 );
 
-/// A client that is well-behaved is served, whatever the others do.
+/// Checks that a well-behaved client is served, whatever the others do.
 fn victim(weir: &Weir) {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());
     client.get(&format!("/victim?n={nonce}"));
     check_honest(&nonce, &client.reply()).unwrap();
 }
 
-/// Gives `/large?size=N` a pattern of that size, everything else its nonce.
+/// Responds to `/large?size=N` with a pattern of that size, to everything else with its nonce.
 fn large(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let Some(size) = request.query("size") else { return link.honest(request) };
     let size: usize = size.parse().expect("a number");
@@ -50,7 +50,8 @@ fn large(link: &mut Link, request: &Request) -> Result<(), Gone> {
     Ok(())
 }
 
-/// Sends a byte, then waits a little for the end of the connection; again and again. Returns what came back.
+/// Sends a byte, then waits a little for the end of the connection; again and again. Returns what
+/// came back.
 fn drip(mut stream: TcpStream, bytes: &[u8], pause: Duration) -> Vec<u8> {
     stream.set_read_timeout(Some(pause)).expect("a socket option");
     let mut answer = Vec::new();
@@ -158,7 +159,7 @@ fn h3_clients_that_stop_reading(io: Io) {
     (0..3).for_each(|_| victim(&weir));
     let grown = weir.memory().saturating_sub(memory);
     assert!(grown < 64 << 20, "{grown} bytes more for 8 clients that don't read 200 MB each");
-    // They are ended, and their servers' connections are replaced.
+    // Their connections end, and those to their servers are replaced.
     server.wait("the servers of stopped clients are relieved", |log| log.accepted >= 12 + 8);
     victim(&weir);
     drop(stopped);
@@ -173,7 +174,7 @@ fn h3_slow_client_gets_everything(io: Io) {
     let mut client = Client::connect(weir.address);
     client.get("/large?size=20000000");
     client.beginning(1);
-    // Others get through while it doesn't read.
+    // Others get through while it does not read.
     (0..20).for_each(|_| victim(&weir));
     assert_eq!(client.reply().body.length, 20_000_000);
     weir.stop();
@@ -183,7 +184,7 @@ fn h3_slow_client_gets_everything(io: Io) {
 fn h3_slow_client_keeps_nobody_waiting(io: Io) {
     let server = Server::start(large);
     let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16"));
-    // Trust is earned, so that others' requests may stand behind answers that nobody takes.
+    // Trust is earned, so that others' requests may wait behind responses that are not read.
     let mut client = Client::connect(weir.address);
     for _ in 0..20 {
         let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
@@ -195,7 +196,7 @@ fn h3_slow_client_keeps_nobody_waiting(io: Io) {
         (0..60).for_each(|_| client.get("/large?size=200000"));
     }
     slow.iter_mut().for_each(|client| drop(client.beginning(1)));
-    // Their forward time-out is a minute, the patience of these tests much less.
+    // Their send timeout is a minute, the patience of these tests much less.
     (0..40).for_each(|_| victim(&weir));
     let expected = Body::of(&pattern(200_000));
     for client in &mut slow {
@@ -206,7 +207,8 @@ fn h3_slow_client_keeps_nobody_waiting(io: Io) {
     server.finish();
 }
 
-/// Clients that say nothing have their share of descriptors, and no more: servers are connected to, and who comes is served, while they stay.
+/// Silent clients have their share of descriptors, and no more: weir connects to servers and serves
+/// new clients while they stay.
 fn h6_descriptors_run_out(io: Io) {
     let (server, cold) = (Server::start(Honest), Server::start(Honest));
     let more = format!(
@@ -221,13 +223,14 @@ fn h6_descriptors_run_out(io: Io) {
     let crowd: Vec<TcpStream> =
         (0..150).map(|_| TcpStream::connect(weir.address).expect("the accept queue takes it")).collect();
     eventually("clients have as many as they may", || weir.said().contains("descriptors are scarce"));
-    // The kernel may accept more at once; those go first.
+    // The kernel may accept more at once; those are closed first.
     eventually("what is reserved for servers is free", || weir.descriptors() < 60);
-    // Who was there before has its server, which has no connection yet.
+    // An early client still gets its server, which has no connection yet.
     early.ask("GET", false);
     early.send(b"GET /v?n=cold HTTP/1.1\r\nHost: cold\r\n\r\n");
     assert_eq!(early.reply().status, 200);
-    // It doesn't spin while it can't accept: of a wait that long, a spinning loop would take nearly all.
+    // It does not spin while it cannot accept: of a wait that long, a spinning loop would take
+    // nearly all.
     let (ticks, start) = (weir.cpu_ticks(), Instant::now());
     eventually("half a second passes", || start.elapsed() > Duration::from_millis(500));
     let used = weir.cpu_ticks() - ticks;
@@ -242,11 +245,12 @@ fn h6_descriptors_run_out(io: Io) {
     cold.finish();
 }
 
-/// The receive buffers of a worker are everybody's: what uploads to servers that stopped reading have in it stays a part of them.
+/// The receive buffers of a worker are shared: uploads to servers that stopped reading use only a
+/// part of them.
 fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
     const UPLOADS: usize = 60;
     let server = Server::start(Honest);
-    // The kernel makes its connections, and nobody ever accepts or reads them.
+    // The kernel makes its connections, which are never accepted or read.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     deaf.set_nonblocking(true).expect("a socket option");
     socket2::SockRef::from(&deaf).set_recv_buffer_size(8192).expect("a socket option");
@@ -266,7 +270,7 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
                         stream
                             .write_all(b"POST / HTTP/1.1\r\nHost: deaf\r\nContent-Length: 1000000000\r\n\r\n")
                             .expect("there is room");
-                        // Until nothing goes any more.
+                        // Until no more bytes fit.
                         while stream.write_all(&[b'x'; 64 << 10]).is_ok() {}
                         stream
                     })
@@ -276,7 +280,7 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
             (0..5).for_each(|_| victim(&weir));
             drop(uploads);
         });
-        // What nobody has read becomes a reset, and the uploads fail.
+        // Unread data becomes a reset, and the uploads fail.
         while deaf.accept().is_ok() {}
         victim(&weir);
         weir.stop();
@@ -284,8 +288,8 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
     server.finish();
 }
 
-/// 499 clients with full pipelines leave in the same turn: taking back what they asked must not be a search for each of 31,936
-/// requests among all of them, for which the watchdog would end weir.
+/// 499 clients with full pipelines leave in the same turn: cancelling their requests must not
+/// search for each of 31,936 requests among all of them, for which the watchdog would end weir.
 fn thousands_of_requests_are_cancelled_at_once(io: Io) {
     const CLIENTS: usize = 499;
     const EACH: usize = 64;
@@ -313,12 +317,14 @@ fn thousands_of_requests_are_cancelled_at_once(io: Io) {
             clients["waiting"].as_u64().expect("a number") + clients["in_flight"].as_u64().expect("a number")
         };
         eventually("all are asked", || unanswered(&weir) == (CLIENTS * EACH) as u64);
-        // All of them in one turn, or a few; those in front who asked last and stand at the end of every line.
+        // All of them in one turn, or a few; first those whose requests came last and are at the
+        // end of every line.
         weir.signal("STOP");
         clients.into_iter().rev().for_each(drop);
         weir.signal("CONT");
         victim(&weir);
-        // What was sent stays with its connections, and as many again that are made where none of them has answered for a second.
+        // Requests that were sent remain with their connections. The same number of connections is
+        // added if none of the first ones has responded for a second.
         eventually("what waited is forgotten", || unanswered(&weir) <= 2 * 64);
         assert!(weir.is_running());
         weir.stop();
@@ -350,11 +356,11 @@ fn hundred_clients_of_every_bad_kind(io: Io) {
     server.finish();
 }
 
-/// One of five ways to be a bad client; returns when weir has ended it, or it has gone by itself.
+/// Acts as one of five kinds of bad clients; returns when weir has ended it, or it has left.
 fn bad_client(weir: &Weir, kind: usize) {
     let mut client = Client::connect(weir.address);
     match kind {
-        // Opens and says nothing.
+        // Opens and sends nothing.
         0 => drop(client.end()),
         // A byte at a time.
         1 => drop(drip(client.stream(), b"GET /x HTTP/1.1\r\nX: ", Duration::from_millis(100))),
@@ -369,7 +375,7 @@ fn bad_client(weir: &Weir, kind: usize) {
                 socket2::SockRef::from(&stream).take_error().is_ok_and(|error| error.is_some()) || is_hung_up(&stream)
             });
         }
-        // Resets in the middle of an answer.
+        // Resets in the middle of a response.
         3 => {
             client.get("/large?size=5000000");
             client.beginning(1000);
@@ -386,7 +392,7 @@ fn bad_client(weir: &Weir, kind: usize) {
 /// Whether the other side has closed or reset: seen without reading.
 fn is_hung_up(stream: &TcpStream) -> bool {
     let port = format!(":{:04X}", stream.local_addr().expect("bound").port());
-    // Anything else than established means that the other side ended.
+    // Any state but established means that the other side ended.
     !tcp_sockets().iter().any(|socket| socket.local.ends_with(&port) && socket.state == "01")
 }
 

@@ -1,5 +1,6 @@
-//! Servers that send what nobody asked for, to weir with one request at a time and to nginx: how many answers go to the wrong client.
-//! With these options weir is no worse than nginx, kind by kind (docs/semantics.md §3a).
+//! Servers that send unsolicited responses, to weir with one request at a time and to nginx: how
+//! many responses go to the wrong client. With these options weir is no worse than nginx, kind by
+//! kind (docs/semantics.md §3a).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,22 +11,22 @@ use crate::kit::{Io, Nginx, Weir, eventually, nonce, on_both_drivers};
 
 on_both_drivers!(one_at_a_time_is_no_worse_than_nginx, the_answer_to_a_body_is_nobodys);
 
-/// What the server does to a request for `/trigger`.
+/// The server's treatment of a request for `/trigger`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Reads its body as the next request, whose answer takes so many microseconds.
+    /// Reads its body as the next request, whose response takes this many microseconds.
     BodyAsRequest(u64),
-    /// Answers it a second time, so many microseconds later.
+    /// Responds a second time, this many microseconds later.
     Late(u64),
-    /// Answers it a second time, with the same call.
+    /// Responds a second time, with the same call.
     Surplus,
-    /// Sends an answer as the body to HEAD.
+    /// Sends a response as the body to HEAD.
     HeadBody,
-    /// Sends an answer as the body of a 304.
+    /// Sends a response as the body of a 304.
     BodyOf304,
-    /// Sends a 103 behind the answer.
+    /// Sends a 103 behind the response.
     Hints,
-    /// The same, so many microseconds later.
+    /// The same, this many microseconds later.
     LateHints(u64),
     /// Declares more than it sends.
     TooLong,
@@ -46,11 +47,11 @@ const KINDS: [Kind; 10] = [
 
 /// Events of each kind.
 const EVENTS: usize = 20;
-/// Clients beside the one who triggers.
+/// Clients besides the one that triggers.
 const VICTIMS: usize = 8;
-/// Answers to them between two events.
+/// Responses to them between two events.
 const PAUSE: usize = 40;
-/// How long a client waits for an answer before it connects anew.
+/// How long a client waits for a response before it reconnects.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A request as a careless server reads it.
@@ -79,7 +80,7 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     }
 }
 
-/// An answer to whoever asked for this target; `length` more than there is.
+/// Returns a response to a request for this target; its length is `more` than its body.
 fn answer(target: &str, more: usize) -> String {
     format!("HTTP/1.1 200 OK\r\nX-Target: {target}\r\nContent-Length: {}\r\n\r\nok", 2 + more)
 }
@@ -95,7 +96,7 @@ fn serve(stream: TcpStream, kind: Kind) -> Option<()> {
         if !trigger || !matches!(kind, Kind::BodyAsRequest(_)) {
             std::io::copy(&mut (&mut reader).take(body as u64), &mut std::io::sink()).ok()?;
         }
-        // The scenario is a server that needs time; nobody waits for this to pass.
+        // The scenario is a server that needs time; no test waits for this to pass.
         std::thread::sleep(Duration::from_micros(match kind {
             Kind::BodyAsRequest(us) if target == "/stranger" => us,
             _ => 200,
@@ -135,17 +136,17 @@ fn start(kind: Kind) -> SocketAddr {
     address
 }
 
-/// What a client got.
+/// The result for a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {
     Own,
-    /// Another one's answer, or an interim one that it had no reason to get.
+    /// Another client's response, or an unexpected interim one.
     Strange,
     /// An error, or nothing.
     Nothing,
 }
 
-/// A client that believes what it gets.
+/// A client that trusts what it gets.
 struct Naive {
     to: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -157,7 +158,7 @@ impl Naive {
         Naive { to, stream: None, patience }
     }
 
-    /// Leaves for good: who only ends its own direction may still read.
+    /// Leaves for good: a client that only ends its own direction may still read.
     fn leave(&mut self) {
         if let Some(stream) = self.stream.take() {
             socket2::SockRef::from(stream.get_ref())
@@ -211,7 +212,8 @@ impl Naive {
     }
 }
 
-/// Answers that went to the wrong client while the server behind this proxy did that [`EVENTS`] times.
+/// Returns the responses that went to the wrong client while the server behind this proxy did that
+/// [`EVENTS`] times.
 fn strangers(proxy: SocketAddr, kind: Kind) -> usize {
     let (over, answered, strange) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -259,7 +261,8 @@ fn the_answer_to_a_body_is_nobodys(io: Io) {
     }
 }
 
-/// Of each kind; what comes late is a matter of moments, so the kinds that differ in that are taken together.
+/// For each kind; late events depend on moments, so the kinds that differ only in their delay are
+/// taken together.
 fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
     let modes = ["pipeline off", "pool \"shared\"", "pipeline share=\"client\""];
     let (mut late, mut late_nginx) = ([0; 3], 0);
@@ -279,7 +282,8 @@ fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
             eprintln!("{kind:?}: {mode} {count}, nginx {of_nginx}");
             match kind {
                 Kind::Late(_) => *late += count,
-                // A millisecond can become more than the tenth of a second that is waited, on a machine that does much else.
+                // A millisecond can become more than the waited tenth of a second, on a machine
+                // with much other work.
                 Kind::LateHints(_) => assert!(count <= EVENTS / 10, "{kind:?}, {mode}: {count}"),
                 _ => assert_eq!(count, 0, "{kind:?}, {mode}"),
             }

@@ -1,6 +1,7 @@
-//! Proves: connections of `tcp` are passed on byte by byte, whoever speaks first; each end and each abort arrives as what it is; a server that
-//! refuses, is silent or resets harms nobody; a reader that stands still costs no memory; reloads, upgrades and the end of weir leave what
-//! is under way; it is counted, limited and logged. How: the real binary, raw clients and servers on loopback. docs/semantics.md §23.
+//! Proves: connections of `tcp` are passed on byte by byte, whichever side speaks first; each end and each abort
+//! arrives as such; a server that refuses, is silent or resets affects no other connection; a stalled reader costs no
+//! memory; reloads, upgrades and the end of weir do not disturb connections under way; weir counts, limits and logs
+//! them. How: the real binary, raw clients and servers on loopback. docs/semantics.md §23.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -35,14 +36,14 @@ on_both_drivers!(
     a_reader_that_stands_still_costs_no_memory,
 );
 
-/// A server that does this with each connection that says something, or waits for it.
+/// A server that treats each connection like this.
 struct Raw {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
 }
 
 impl Raw {
-    /// `serve` runs in a thread of its own for each connection.
+    /// `serve` runs in a separate thread for each connection.
     fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Raw {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -76,7 +77,7 @@ impl Raw {
     }
 }
 
-/// Where `tcp` listens, and a configuration with these options and servers of its upstream.
+/// Returns an address for `tcp`, and a configuration with these options and servers of its upstream.
 fn passing(options: &str, upstream: &str) -> (SocketAddr, String) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     (address, passing_at(address, options, upstream))
@@ -98,7 +99,7 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A client of [`Raw::echo`] that was greeted.
+/// Returns a client of [`Raw::echo`] that was greeted.
 fn greeted(to: SocketAddr) -> TcpStream {
     let mut stream = connect(to);
     assert_eq!(read(&mut stream, 11), b"220 hello\r\n");
@@ -116,7 +117,7 @@ fn echoes(stream: &mut TcpStream) {
     assert_eq!(read(stream, 4), b"ping");
 }
 
-/// How a connection ends without another byte.
+/// Returns how a connection ends without another byte.
 fn end_of(stream: &mut TcpStream) -> Result<(), ErrorKind> {
     match stream.read(&mut [0; 16]) {
         Ok(0) => Ok(()),
@@ -130,7 +131,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// A counter of the status.
+/// Returns a counter of the status.
 fn total(weir: &Weir, name: &str) -> u64 {
     status(weir)["totals"][name].as_u64().unwrap_or(0)
 }
@@ -141,7 +142,7 @@ fn the_server_may_speak_first(io: Io) {
     let weir = Weir::start(io, 2, &text);
     let mut all: Vec<_> = (0..10).map(|_| greeted(address)).collect();
     all.iter_mut().for_each(echoes);
-    // A client that says everything at once gets the greeting all the same.
+    // A client that sends everything at once gets the greeting all the same.
     let mut hasty = connect(address);
     hasty.write_all(b"EHLO").expect("open");
     assert_eq!(read(&mut hasty, 15), b"220 hello\r\nEHLO");
@@ -169,7 +170,7 @@ fn each_direction_ends_by_itself(io: Io) {
     });
     let (address, text) = passing("", &servers(&[server.address]));
     let weir = Weir::start(io, 1, &text);
-    // The server ends first: the client goes on.
+    // The server ends first: the client continues.
     let mut client = connect(address);
     client.write_all(b"first").expect("open");
     let mut heard = Vec::new();
@@ -178,7 +179,7 @@ fn each_direction_ends_by_itself(io: Io) {
     client.write_all(&[7; 100_000]).expect("the other direction is open");
     client.shutdown(Shutdown::Write).expect("open");
     assert_eq!(received(&tells), Ok(100_000));
-    // The client ends first: the server goes on.
+    // The client ends first: the server continues.
     let mut client = connect(address);
     client.write_all(b"later").expect("open");
     client.write_all(&[7; 1000]).expect("open");
@@ -233,7 +234,7 @@ fn another_server_has_what_one_refuses(io: Io) {
 }
 
 fn a_silent_server_costs_the_time_of_a_connect(io: Io) {
-    // Whoever has room for one that waits, and has it, answers no other.
+    // A socket with room for one waiting connection, which it has, does not reply to another.
     let silent = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
     silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
     silent.listen(0).expect("bound");
@@ -292,7 +293,7 @@ fn a_reader_that_stands_still_costs_no_memory(io: Io) {
     let before = weir.memory();
     let mut client = connect(address);
     client.write_all(b"x").expect("open");
-    // Until it can't go on: what the kernel's buffers hold is far less than all.
+    // Until it stalls: the kernel's buffers hold far less than all.
     let mut parts = 0;
     while tells.recv_timeout(Duration::from_millis(500)).is_ok() {
         parts += 1;
@@ -309,7 +310,7 @@ fn a_reader_that_stands_still_costs_no_memory(io: Io) {
 }
 
 fn what_is_half_closed_ends_and_what_is_idle(io: Io) {
-    // A server that never ends its direction, and hears none.
+    // A server that never ends its direction, and ignores the other end.
     let server = Raw::start(|mut stream| while let Ok(1..) = stream.read(&mut [0; 16]) {});
     let keeps = Raw::start(|mut stream| {
         let mut end = [0; 16];
@@ -419,7 +420,7 @@ fn reloads_leave_what_is_under_way(io: Io) {
     let before = new.accepted.load(Ordering::SeqCst);
     all.extend((0..4).map(|_| greeted(address)));
     assert_eq!(new.accepted.load(Ordering::SeqCst), before + 4);
-    // The listener is gone, and those that it had accepted are not.
+    // The listener is gone, but the connections that it had accepted are not.
     weir.rewrite("route { respond 204; }\n");
     weir.answer(&["reload"]);
     eventually("nobody listens any more", || TcpStream::connect(address).is_err());
@@ -440,7 +441,7 @@ fn upgrades_leave_what_is_under_way(io: Io) {
     let mut old: Vec<_> = (0..4).map(|_| greeted(address)).collect();
     let before = weir.upgrade();
     (0..8).for_each(|_| echoes(&mut greeted(address)));
-    // The time of requests is over soon, that of these is not.
+    // The time for requests is over soon, that for these is not.
     for _ in 0..20 {
         old.iter_mut().for_each(echoes);
         std::thread::park_timeout(Duration::from_millis(20));
@@ -480,7 +481,7 @@ fn weir_ends_in_its_time(io: Io) {
         std::thread::park_timeout(Duration::from_millis(20));
     }
     weir.wait();
-    // What is cut off does not look whole, to neither side.
+    // A truncated stream does not look complete, to neither side.
     assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset));
     let is_reset = |end: &Result<(), ErrorKind>| *end == Err(ErrorKind::ConnectionReset);
     let ends = std::iter::from_fn(|| received(&tells).ok()).find(is_reset);
@@ -500,7 +501,7 @@ fn a_sudden_end_is_an_abort(io: Io) {
     let mut client = greeted(address);
     weir.signal("KILL");
     assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset), "what is cut off does not look whole");
-    // Others may have been there before, to find out whether weir accepts.
+    // Earlier ones may be from the check whether weir accepts.
     while received(&tells).expect("the server hears of it") != Err(ErrorKind::ConnectionReset) {}
 }
 
@@ -509,11 +510,11 @@ fn descriptors_run_out(io: Io) {
     let (address, text) = passing("", &servers(&[server.address]));
     let mut weir = Weir::start_with_descriptors(io, 1, &text, 64);
     let mut all: Vec<_> = (0..100).map(|_| connect(address)).collect();
-    // Each takes two, and whoever has one must not keep it from all others.
+    // Each takes two, and a connection that has one must not keep it from all others.
     eventually("some are served", || server.accepted.load(Ordering::SeqCst) >= 5);
     assert!(weir.is_running());
     all.clear();
-    // Some of those wait to be accepted still.
+    // Some of those still wait to be accepted.
     eventually("who comes is served again", || {
         let mut stream = connect(address);
         stream.read_exact(&mut [0; 11]).is_ok()
@@ -583,7 +584,7 @@ fn each_has_a_line_and_is_counted(io: Io) {
     assert_eq!(lines, [first, second]);
 }
 
-/// A first message of TLS that asks for this name, in records of so many bytes.
+/// Returns a first TLS message for this name, in records of this many bytes.
 fn hello(name: &str, each: usize) -> Vec<u8> {
     fn vector(len_bytes: usize, bytes: &[u8]) -> Vec<u8> {
         let len = (bytes.len() as u32).to_be_bytes();
@@ -627,7 +628,7 @@ fn a_name_decides_and_passes_through(io: Io) {
             assert!(back == [&all[..], &[word]].concat(), "{name} {cut}: {} bytes", back.len());
         }
     }
-    // Who speaks no TLS has the others' upstream.
+    // Clients without TLS get the upstream of the others.
     let mut client = connect(address);
     client.write_all(b"SSH-2.0-client\r\n").expect("open");
     client.shutdown(Shutdown::Write).expect("open");

@@ -146,7 +146,7 @@ fn bridged(io: Io, workers: u32, more: &str, server: &Server) -> (Weir, SocketAd
     (weir, bridge(address), scratch)
 }
 
-/// Responds to `/large` with 3 MB, and otherwise with the sum of the request body.
+/// Checks the body of a request for `/large`, and responds with 3 MB.
 struct Bodies;
 
 const LARGE: usize = 3_000_000;

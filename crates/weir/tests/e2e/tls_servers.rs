@@ -1,5 +1,6 @@
-//! Servers that speak TLS, with the real binary: requests, bodies and tunnels both ways, who can't be known and who does not speak it, own
-//! certificates, sessions, files that are exchanged, answers that are cut, probes. docs/semantics.md §11.
+//! Servers with TLS, with the real binary: requests, bodies and tunnels both ways, servers that
+//! cannot be verified or do not use TLS, client certificates, sessions, replaced files, truncated
+//! responses, probes. docs/semantics.md §11.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,25 +32,25 @@ on_both_drivers!(
     servers_come_by_a_reload,
 );
 
-/// An upstream `app` of these servers that are spoken TLS to, and the route to it.
+/// Returns an upstream `app` of these TLS servers, and the route to it.
 fn app(tls: &str, servers: &[SocketAddr], more: &str) -> String {
     let servers: String = servers.iter().map(|address| format!(" server \"{address}\"\n")).collect();
     format!("upstream \"app\" {{\n tls {tls}\n{servers} {more}\n}}\nroute path=\"/\" {{ proxy \"app\"; }}\n")
 }
 
-/// `ca` of these.
+/// Returns `ca` for these files.
 fn by(ca: &Files) -> String {
     format!("ca=\"{}\"", ca.certificate.display())
 }
 
-/// A count of the status: a name, or a name and a word.
+/// Returns a count of the status: a name, or a name and a word.
 fn total(weir: &Weir, name: &str, word: &str) -> u64 {
     let totals = &status(weir)["totals"][name];
     let value = if word.is_empty() { totals } else { &totals[word] };
     value.as_u64().unwrap_or(0)
 }
 
-/// TLS handshakes with servers that failed, for whatever reason.
+/// Returns the number of failed TLS handshakes with servers, for whatever reason.
 fn failures(weir: &Weir) -> u64 {
     let words = status(weir)["totals"]["upstream_tls_failures"].clone();
     words.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
@@ -61,14 +62,14 @@ fn is_served(address: SocketAddr) {
     check_honest(&nonce, &client.reply()).unwrap();
 }
 
-/// The status of an answer to a request.
+/// Returns the status of the response to a request.
 fn answered(address: SocketAddr) -> u16 {
     let mut client = Client::connect(address);
     client.get(&format!("/?n={}", nonce()));
     client.reply().status
 }
 
-/// Answers `/large` with 3 MB, and sums up what it is sent.
+/// Checks the body of a request for `/large`, and responds with 3 MB.
 struct Bodies;
 
 const LARGE: usize = 3_000_000;
@@ -89,7 +90,7 @@ fn requests_and_large_bodies_pass(io: Io) {
     let (server, scratch) = (Server::start(Bodies), Scratch::new());
     let ca = ca(&scratch, "ca");
     let files = signed(&scratch, &ca, "leaf", "DNS:a.test,IP:127.0.0.1", 9);
-    // By name, which is asked for, and by address, which is not.
+    // By name, which weir sends, and by address, which it does not.
     for (name, asked) in [(" name=\"A.test\"", Some("a.test")), ("", None)] {
         let front = Front::start(server.address, serving(&files, None));
         let weir = Weir::start(io, 2, &app(&format!("{}{name}", by(&ca)), &[front.address], ""));
@@ -113,7 +114,7 @@ fn requests_and_large_bodies_pass(io: Io) {
         assert_eq!(failures(&weir), 0);
         weir.stop();
     }
-    // What the client speaks is what servers are told.
+    // Servers are informed of the client's protocol.
     let log = server.finish();
     let proto = |request: &Request| request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned();
     assert!(log.requests.iter().all(|(_, request)| proto(request) == "http"));
@@ -131,7 +132,8 @@ fn sessions_are_resumed(io: Io) {
     server.kill();
 }
 
-/// Weir can't use the only server, for this reason; requests get 5xx, and everybody who asks is told why.
+/// Checks that weir cannot use the only server, for this reason: requests get 5xx, and every report
+/// says why.
 fn is_refused(weir: &Weir, word: &str) {
     eventually(word, || total(weir, "upstream_tls_failures", word) > 0);
     assert!(matches!(answered(weir.address), 502 | 503));
@@ -167,7 +169,7 @@ fn who_can_t_be_known_is_told_by_word(io: Io) {
         let front = Front::start(server.address, serving(files, None));
         let weir = Weir::start(io, 1, &app(&tls, &[front.address], SOON));
         is_refused(&weir, word);
-        // What is mended works by itself.
+        // A repaired server works again automatically.
         if word == "tls-expired" {
             front.set(serving(&good, None));
             eventually("it works", || answered(weir.address) == 200);
@@ -180,13 +182,13 @@ fn who_can_t_be_known_is_told_by_word(io: Io) {
 
 fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
-    // Signed by itself, and by default those of OpenSSL are those of CAs.
+    // Self-signed, and by default OpenSSL makes such certificates those of CAs.
     let own = self_signed(&scratch, "own", &["-addext", "subjectAltName=IP:127.0.0.1"]);
     let front = Front::start(server.address, serving(&own, None));
     let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
     is_served(weir.address);
     assert_eq!(failures(&weir), 0);
-    // Another one is not, and its line says what to do.
+    // Another certificate is not trusted, and its line says what to do.
     weir.stop();
     front.set(serving(&self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]), None));
     let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
@@ -201,7 +203,7 @@ fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
     server.kill();
 }
 
-/// A small key is no key for rustls, so that OpenSSL is the server.
+/// rustls rejects a small key, so OpenSSL is the server.
 fn a_key_that_can_t_be_used_is_told_by_word(io: Io) {
     let scratch = Scratch::new();
     let files = self_signed(&scratch, "small", &["-newkey", "rsa:1024", "-addext", "subjectAltName=IP:127.0.0.1"]);
@@ -218,7 +220,7 @@ fn a_key_that_can_t_be_used_is_told_by_word(io: Io) {
     server.kill().and_then(|()| server.wait()).expect("it ends");
 }
 
-/// A server that does with each connection what it is told.
+/// Starts a server that treats each connection like this.
 fn odd_server(deed: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", free_port())).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -234,7 +236,7 @@ fn who_does_not_speak_tls_is_told_by_word(io: Io) {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let leaves = odd_server(|mut stream| {
-        // What it has read it does not answer by a reset.
+        // Reads first, because unread data would cause a reset.
         let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
     });
     let alert = odd_server(|mut stream| {
@@ -257,7 +259,7 @@ fn a_handshake_that_hangs_is_a_connect_that_takes_too_long(io: Io) {
     let options = "connect-timeout \"2s\"\n connect-retries 1";
     let weir = Weir::start(io, 1, &app(&by(&ca), &[mute, front.address], options));
     eventually("a time-out", || total(&weir, "timeouts", "connect") > 0);
-    // The other one is there for everybody.
+    // The second server is available to all clients.
     (0..10).for_each(|_| is_served(weir.address));
     assert_eq!(failures(&weir), 0);
     weir.stop();
@@ -308,11 +310,11 @@ fn files_are_read_again(io: Io) {
     );
     let weir = Weir::start(io, 1, &app(&tls, &[front.address], "pool \"per-request\"\n connect-retries 1"));
     is_served(weir.address);
-    // The server has a certificate of another CA, and asks for one of that.
+    // The server has a certificate of another CA, and requests one of that.
     front.set(serving(&leaf(&after, "leaf-2"), Some(&after)));
     eventually("it is not trusted", || answered(weir.address) != 200);
     assert!(total(&weir, "upstream_tls_failures", "tls-unknown-ca") > 0);
-    // What is no certificate leaves everything as it was.
+    // A file without a certificate changes nothing.
     std::fs::write(&trusted, "nonsense").expect("a file");
     eventually("it is told", || weir.said().contains("those from before stay trusted"));
     let new = scratch.path("trusted.new");
@@ -325,7 +327,7 @@ fn files_are_read_again(io: Io) {
     server.kill();
 }
 
-/// Ends its answer with the connection.
+/// Ends its response with the connection.
 struct Closes;
 
 impl Behaviour for Closes {
@@ -382,7 +384,7 @@ fn probes_speak_tls_too(io: Io) {
 }
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-/// Sends back what comes through a tunnel, with `!` at its end.
+/// Sends the bytes of a tunnel back, with `!` at their end.
 struct Sockets;
 
 impl Behaviour for Sockets {
@@ -413,7 +415,7 @@ fn bytes_both_ways_through_a_tunnel(io: Io) {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             writer.write_all(&sent).expect("the tunnel takes it");
-            // One direction ends, the other goes on.
+            // One direction ends, the other continues.
             writer.shutdown(std::net::Shutdown::Write).expect("open");
         });
         let back = client.tunnel(5_000_001);
@@ -435,7 +437,8 @@ fn clients_of_one_connection_and_requests_of_their_own(io: Io) {
         Front::start(server.address, serving(&signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9), None)),
     );
     for pool in ["pinned", "per-request", "shared"] {
-        // A connection that fails in its handshake has carried nothing: also what must not be sent twice goes elsewhere.
+        // A connection that fails in its handshake has carried nothing, so even requests that must
+        // not be sent twice go to another server.
         let weir = Weir::start(io, 1, &app(&by(&ca), &[bad.address, good.address], &format!("pool \"{pool}\"")));
         for method in ["GET", "POST"].iter().cycle().take(8) {
             let (mut client, nonce) = (Client::connect(weir.address), nonce());
@@ -448,7 +451,8 @@ fn clients_of_one_connection_and_requests_of_their_own(io: Io) {
     server.kill();
 }
 
-/// A weir that began without any TLS speaks it to whom a reload brings, and one server more is spoken to like the first.
+/// A weir that began without any TLS uses it for servers that a reload adds, and for a second
+/// server as for the first.
 fn servers_come_by_a_reload(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let ca = ca(&scratch, "ca");

@@ -1,8 +1,9 @@
-//! A scripted name server on loopback: answers of a name in the order of a script, of which the last one is repeated; counts what
-//! is asked. Names that it doesn't know don't exist. UDP only, so nothing longer than a datagram.
+//! A scripted name server on loopback: replies for a name in the order of a script, the last of
+//! which is repeated; counts queries. Unknown names do not exist. UDP only, so nothing longer than
+//! a datagram.
 //!
-//! Uses nothing of the kit, because tests inside the crate have it too. Nothing waits by sleeping: what is slow is slow until
-//! [`NameServer::release`].
+//! Uses nothing of the kit, because tests inside the crate use it as well. Nothing waits by
+//! sleeping: a slow reply is slow until [`NameServer::release`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,50 +15,51 @@ use hickory_proto::rr::rdata::{CNAME, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use weir_check::waiting::Waiting;
 
-/// What is asked for.
+/// The type of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
     Aaaa,
-    /// Who gives a service.
+    /// The servers of a service.
     Srv,
 }
 
-/// One answer.
+/// One reply.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// These addresses, for so many seconds.
+    /// These addresses, for this many seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// Priority, weight, port and host of each who gives a service, for so many seconds.
+    /// Priority, weight, port and host of each server of a service, for this many seconds.
     Services(Vec<(u16, u16, u16, &'static str)>, u32),
-    /// Another name has them, for so many seconds; with what is known of that, if it is told at once.
+    /// An alias for another name, for this many seconds; with the records of that name, if sent at
+    /// once.
     Alias(&'static str, u32, Option<Box<Reply>>),
-    /// There is no such name, for so many seconds.
+    /// The name does not exist, for this many seconds.
     NoSuchName(u32),
-    /// The name has no addresses of this kind, for so many seconds.
+    /// The name has no addresses of this kind, for this many seconds.
     Nothing(u32),
     /// SERVFAIL.
     Failure,
-    /// No answer.
+    /// No reply.
     Silence,
-    /// This, when the name is released.
+    /// This reply, when the name is released.
     Held(Box<Reply>),
-    /// Datagrams that are no answer to the question, then this.
+    /// Datagrams that do not belong to the query, then this reply.
     Garbage(Box<Reply>),
 }
 
 impl Reply {
-    /// Addresses as text with spaces between them.
+    /// Returns addresses from text with spaces between them.
     ///
     /// # Panics
-    /// A word is none.
+    /// A word is not an address.
     pub fn of(addresses: &str, ttl_s: u32) -> Reply {
         Reply::Addresses(addresses.split_whitespace().map(|word| word.parse().expect("an address")).collect(), ttl_s)
     }
 
-    /// The same when it is released.
+    /// Returns the same, held until it is released.
     pub fn held(self) -> Reply {
         Reply::Held(Box::new(self))
     }
@@ -66,7 +68,7 @@ impl Reply {
 /// A running name server.
 #[derive(Debug)]
 pub struct NameServer {
-    /// Where it answers.
+    /// Its address.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -82,7 +84,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     scripts: HashMap<(String, Kind), VecDeque<Reply>>,
-    /// Message identifiers by question: a question that is sent again has the same.
+    /// Message identifiers by query: a repeated datagram has the same one.
     asked: HashMap<(String, Kind), HashSet<u16>>,
     held: Vec<(String, Message, Reply, SocketAddr)>,
     released: HashSet<String>,
@@ -100,20 +102,21 @@ impl NameServer {
         NameServer { address, shared, thread }
     }
 
-    /// Says what becomes of questions for a name: one reply each, the last one for all further ones.
+    /// Sets the replies to queries for a name: one for each query, the last one for all further
+    /// ones.
     pub fn script(&self, name: &str, kind: Kind, replies: impl IntoIterator<Item = Reply>) {
         self.shared.state().scripts.insert((name.to_owned(), kind), replies.into_iter().collect());
     }
 
-    /// How often something was asked; a question that is only sent again counts once.
+    /// Returns the number of queries; a datagram that is only repeated counts once.
     pub fn asked(&self, name: &str, kind: Kind) -> usize {
         self.shared.state().asked.get(&(name.to_owned(), kind)).map_or(0, HashSet::len)
     }
 
-    /// Waits until something has been asked so often.
+    /// Waits until a query has been sent this often.
     ///
     /// # Panics
-    /// It isn't in time.
+    /// That does not happen in time.
     pub fn wait_for(&self, name: &str, kind: Kind, times: usize) {
         let mut waiting = Waiting::begin();
         let key = (name.to_owned(), kind);
@@ -125,7 +128,7 @@ impl NameServer {
         }
     }
 
-    /// Sends what was held of a name, and holds nothing of it any more.
+    /// Sends the held replies for a name, and holds no more of them.
     pub fn release(&self, name: &str) {
         let mut state = self.shared.state();
         state.released.insert(name.to_owned());
@@ -211,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// False: there is nothing to send.
+    /// False: nothing to send.
     fn fill(&self, message: &mut Message, query: &Query, reply: &Reply, to: SocketAddr) -> bool {
         match reply {
             Reply::Silence => return false,
@@ -262,7 +265,7 @@ fn addresses(message: &mut Message, owner: &Name, list: &[IpAddr], ttl_s: u32) {
     }
 }
 
-/// No answer, for so long (RFC 2308 §5: the smaller one of two times).
+/// Adds a negative result, for this long (RFC 2308 §5: the smaller of two times).
 fn nothing(message: &mut Message, ttl_s: u32) {
     let zone = Name::from_ascii("test.").expect("a name");
     let soa = SOA::new(zone.clone(), zone.clone(), 1, 3600, 600, 86_400, ttl_s);
