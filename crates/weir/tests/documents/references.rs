@@ -1,7 +1,9 @@
-//! What comments and documents cite is in the repository: files, their sections, their headings, and codes of hostile input.
+//! Everything that comments and documents cite is in the repository: files, their sections, their
+//! headings, and codes of hostile input.
 //!
-//! A comment cites from the top of the repository: `docs/semantics.md §4`, `docs/hostile.md E18, E27`, `docs/status.md#glitches`; a
-//! document may also cite from its own folder. A code by itself (`E18`) means the catalogue, which the same file must name once.
+//! A comment cites from the top of the repository: `docs/semantics.md §4`,
+//! `docs/hostile.md E18, E27`, `docs/status.md#glitches`; a document may also cite from its own
+//! folder. A code alone (`E18`) means the catalogue, which the same file must name once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +12,12 @@ use super::sources::{Source, files, rust_files, words};
 use super::tidy::is_test;
 use super::{nothing_found, read};
 
-/// The catalogue of hostile input, whose codes may stand alone.
+/// The catalogue of hostile input, whose codes may be alone.
 const CATALOGUE: &str = "docs/hostile.md";
-/// Stand for names that somebody chooses.
+/// Placeholders for names that a user chooses.
 const PLACEHOLDERS: &[&str] = &["EXPERIMENT.md"];
 
-/// What one document has that can be cited.
+/// The parts of one document that can be cited.
 #[derive(Default)]
 struct Page {
     /// Numbers of headings: `4` of `## 4. Loss`.
@@ -43,13 +45,13 @@ impl Page {
     }
 }
 
-/// A heading as links name it: small letters, dashes for spaces, no punctuation.
+/// Returns a heading as links name it: small letters, dashes for spaces, no punctuation.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// One thing that a text cites.
+/// A citation in a text.
 #[derive(Debug, PartialEq, Eq)]
 enum Reference {
     File(String),
@@ -57,33 +59,35 @@ enum Reference {
     Anchor(String, String),
     /// A file and a number of a section.
     Section(String, String),
-    /// A file, if the text says in which, and a code.
+    /// A file, if the text names one, and a code.
     Code(Option<String>, String),
-    /// A number of a section, with no document in front of it.
+    /// A number of a section, without a document before it.
     Adrift(String),
-    /// Something that is outside of the repository.
+    /// Something outside of the repository.
     Outside(String),
 }
 
-/// `E18`: a letter up to K, and a number of one or two digits without a zero in front.
+/// Whether a word is like `E18`: a letter up to K, and a number of one or two digits without a
+/// leading zero.
 fn is_code(word: &str) -> bool {
     let number = word.strip_prefix(|c: char| ('A'..='K').contains(&c)).unwrap_or_default();
     let digits = matches!(number.len(), 1 | 2) && number.bytes().all(|byte| byte.is_ascii_digit());
     digits && (number == "0" || !number.starts_with('0'))
 }
 
-/// Looks like the path of a document, perhaps with a heading behind `#`.
+/// Whether a word looks like the path of a document, perhaps with a heading behind `#`.
 fn is_document(word: &str) -> bool {
     let path = word.split('#').next().unwrap_or_default();
     let named = path.strip_suffix(".md").is_some_and(|name| name.ends_with(|c: char| c.is_ascii_alphanumeric()));
     named && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) && !PLACEHOLDERS.contains(&path)
 }
 
-/// Everything that a text cites, in order. Sections and codes belong to the document in front of them, as long as nothing but
-/// numbers, `and`, `to` and `or` stands in between; those of RFCs and the like are not ours.
+/// Returns all citations of a text, in order. Sections and codes belong to the document before
+/// them, with only numbers, `and`, `to` and `or` between; those of RFCs and the like are not
+/// checked.
 fn references(text: &str) -> Vec<Reference> {
     let mut found = Vec::new();
-    // The document that was named; an empty one for texts of others.
+    // The last named document; empty for external texts.
     let mut cited: Option<String> = None;
     let mut before = "";
     for word in text.split(|c: char| c.is_whitespace() || "()[]`\"".contains(c)) {
@@ -121,7 +125,8 @@ fn references(text: &str) -> Vec<Reference> {
     found
 }
 
-/// What of a text's references is nowhere. `folder` is where its relative paths begin, if they may be relative.
+/// Returns the citations of a text that do not exist. `folder` is the base of its relative paths,
+/// if it may have any.
 fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) -> Vec<String> {
     let page = |path: &str| {
         let beside = folder.and_then(|folder| pages.get(&within(folder, path)));
@@ -158,7 +163,7 @@ fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) 
     findings
 }
 
-/// The finding when there is no such page, or it does not have `what`.
+/// Returns a finding if the page does not exist, or lacks `what`.
 fn missing(page: Option<&Page>, path: &str, what: &str, has: impl Fn(&Page) -> bool) -> Option<String> {
     match page {
         None => Some(format!("{path} does not exist")),
@@ -166,7 +171,7 @@ fn missing(page: Option<&Page>, path: &str, what: &str, has: impl Fn(&Page) -> b
     }
 }
 
-/// A path as seen from a folder of the repository: what lies above `docs` is at the top.
+/// Returns a path as seen from a folder of the repository; paths above `docs` are at the top.
 fn within(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -179,7 +184,7 @@ fn within(folder: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// The comments of a source: lines that follow each other are one text.
+/// Returns the comments of a source: consecutive lines are one text.
 fn comments(text: &str, mark: &str) -> String {
     let behind = format!(" {mark} ");
     let mut all = String::new();
@@ -189,14 +194,14 @@ fn comments(text: &str, mark: &str) -> String {
             let told = line.trim_start_matches(['/', '!', '#']);
             all.extend([" ", told]);
         } else {
-            // Nothing of what was cited before holds behind it.
+            // Earlier citations end here.
             all.extend([" |\n", line.split_once(&behind).map_or("", |(_, told)| told), " |\n"]);
         }
     }
     all
 }
 
-/// Codes at the beginning of a name: `E18` and `E27` of `e18_and_e27_servers_that_close`.
+/// Returns codes at the beginning of a name: `E18` and `E27` of `e18_and_e27_servers_that_close`.
 fn codes_of_name(name: &str) -> Vec<String> {
     let code = |part: &str| part.to_ascii_uppercase();
     let parts =
@@ -245,13 +250,13 @@ fn comments_cite_what_is_in_the_repository() {
     nothing_found(&findings);
 }
 
-/// Headings of the same document that it links to.
+/// Returns headings of the same document that it links to.
 fn own_headings(text: &str) -> Vec<String> {
     let targets = text.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
     targets.map(str::to_owned).collect()
 }
 
-/// Sources of tests and of their judges; the examples of these tests here are none.
+/// Returns the sources of tests and of their judges, without the examples of these tests here.
 fn test_files() -> Vec<Source> {
     let is_one = |path: &str| (is_test(path) || path.contains("/weir-check/")) && !path.contains("/tests/documents/");
     rust_files().into_iter().filter(|file| is_one(&file.path)).collect()
@@ -279,7 +284,7 @@ fn every_row_of_hostile_input_has_a_test_with_its_name() {
     let mut findings = Vec::new();
     for table in tables(&read(CATALOGUE)) {
         for row in table.rows {
-            // A test of another name stands in backticks.
+            // A test with another name is in backticks.
             let told = quoted(&row.join(" ")).iter().any(|word| word.contains('_') && all.contains(word.as_str()));
             if !named.contains(&row[0]) && !told {
                 findings.push(format!("no test is named {}_...", row[0].to_ascii_lowercase()));

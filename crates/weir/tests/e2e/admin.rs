@@ -1,7 +1,8 @@
-//! Proves: a running weir tells what it does, obeys orders without losing a request, and its metrics are what the parsers of
-//! Prometheus read; the admin socket is its owner's, survives dead and living neighbours, and never ends the proxy.
-//! How: the real binary with traffic through it, asked with `weir status`, `weir server`, raw HTTP and
-//! `prometheus_client`. docs/semantics.md §7.
+//! Proves: a running weir reports what it does and obeys orders without losing a request, and the
+//! parsers of Prometheus read its metrics. The admin socket belongs to its owner, survives dead and
+//! living neighbours, and never ends the proxy. How: the real binary with traffic through it,
+//! queried with `weir status`, `weir server`, raw HTTP and `prometheus_client`.
+//! docs/semantics.md §7.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +40,7 @@ fn json(weir: &Weir, arguments: &[&str]) -> Value {
     serde_json::from_str(&weir.answer(&[arguments, &["--json"]].concat())).expect("JSON")
 }
 
-/// Two servers of one upstream.
+/// Returns two servers of one upstream.
 fn two(servers: [&Server; 2]) -> String {
     let [a, b] = servers.map(|server| server.address);
     format!(
@@ -47,7 +48,7 @@ fn two(servers: [&Server; 2]) -> String {
     )
 }
 
-/// Head and body of an answer to a plain GET.
+/// Returns head and body of the response to a plain GET.
 fn get(mut stream: impl std::io::Read + std::io::Write, path: &str, fields: &str) -> (String, String) {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: weir\r\n{fields}\r\n").expect("it reads");
     let mut answer = String::new();
@@ -95,7 +96,7 @@ fn status_tells_what_happens(io: Io) {
     let page = weir.answer(&["status", "server", "app", &name]);
     assert!(page.contains("200 100") && page.contains("p99.9 ") && page.contains("\n     3  "), "{page}");
     assert_eq!((weir.answer(&["server", "forgive"]), &status["suspects"]), (String::new(), &Value::Array(Vec::new())));
-    // A server that nobody knows, and what was meant.
+    // An unknown server, and a suggestion.
     let refused = weir.ask(&["server", "drain", "ap", &name]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("did you mean `app`?"), "{said}");
@@ -148,7 +149,7 @@ fn a_drain_under_load_loses_nothing(io: Io) {
     servers.into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// An answer too many behind each.
+/// Sends a surplus response behind each.
 fn liar(link: &mut Link, request: &Request) -> Result<(), Gone> {
     link.honest(request)?;
     link.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -169,7 +170,7 @@ fn a_surplus_is_told_and_cleared(io: Io) {
     server.finish();
 }
 
-/// Reads the text as Prometheus does; gives each sample that has these label texts by name.
+/// Reads the text as Prometheus does; prints each sample that has these label texts by name.
 const PARSE: &str = "
 import sys, json
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -207,7 +208,7 @@ fn metrics_are_read_by_prometheus(io: Io) {
             assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
             body
         };
-        // Strangers may get what was a moment ago.
+        // Public responses may be a moment old.
         let all = format!("\nweir_requests_total {}\n", round * 50);
         eventually("all requests are counted", || scrape().contains(&all));
         let samples = parsed("openmetrics", &scrape());
@@ -238,7 +239,7 @@ fn metrics_are_read_by_prometheus(io: Io) {
     let (head, body) = get(connect(address), "/metrics", "Accept: text/plain\r\n");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(parsed("prometheus", &body)["weir_requests_total{}"] >= 150.0);
-    // Strangers may look, and do nothing else.
+    // The metrics listener is only for reading.
     for path in ["/v1/status", "/v1/servers/app/x/drain", "/live"] {
         let (head, body) = get(connect(address), path, "");
         assert!(head.starts_with("HTTP/1.1 404 ") && body.contains("\"error\":\"not-found\""), "{head}\n{body}");
@@ -253,7 +254,7 @@ fn a_socket_has_one_owner(io: Io) {
     let mut weir = Weir::start(io, 1, &app(&server, 1, ""));
     let socket = weir.admin();
     assert_eq!(fs::metadata(&socket).expect("it is there").permissions().mode() & 0o777, 0o600);
-    // A second one must not push the first aside, and says what to do.
+    // A second weir must not replace the socket of the first, and says what to do.
     let address = format!("127.0.0.1:{}", free_port());
     let second = |socket: &std::path::Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -268,7 +269,7 @@ fn a_socket_has_one_owner(io: Io) {
     let missing = second(&socket.with_file_name("missing").join("admin.sock"));
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(missing.status.code() == Some(1) && said.contains("make that directory"), "{said}");
-    // What kill -9 leaves behind is in nobody's way.
+    // The rest of a kill -9 is no obstacle.
     weir.signal("KILL");
     weir.wait();
     assert!(socket.exists());
@@ -284,7 +285,7 @@ fn a_socket_has_one_owner(io: Io) {
     successor.wait().expect("it is a child");
 }
 
-/// Answers when told.
+/// Responds on a signal.
 fn held(link: &mut Link, request: &Request) -> Result<(), Gone> {
     link.await_event("go")?;
     link.honest(request)
@@ -318,7 +319,8 @@ fn an_ending_weir_gives_its_name_away(io: Io) {
     successor.wait().expect("it is a child");
 }
 
-/// Whoever asks is told before anything changes for clients; then nobody new is taken, and what was asked is answered.
+/// weir first reports that it is not ready, and clients notice nothing; then it accepts no new
+/// clients, and answers the requests it has.
 fn it_leaves_in_peace(io: Io) {
     let server = Server::start(held);
     let rest = |delay: &str| format!("shutdown {{ delay \"{delay}\"; drain \"1m\" }}\n{}", app(&server, 1, ""));
@@ -344,7 +346,8 @@ fn it_leaves_in_peace(io: Io) {
     assert!(reply.status == 200 && reply.closes);
     assert_eq!(weir.wait().code(), Some(0));
     let said = weir.said();
-    // How many are connected is not asked: each try of this test to connect may have been taken.
+    // The number of connections is not checked: each try of this test to connect may have been
+    // accepted.
     let lines = ["leaving: not ready from now on", "draining: nobody new is taken, clients have 60s (", "drained in "];
     let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));
     assert!(found.is_sorted(), "{said}");
@@ -385,7 +388,8 @@ fn readiness_follows_the_servers(io: Io) {
     second.finish();
 }
 
-/// When nobody asks any more, the rate of the present says so within seconds, and the mean goes on for minutes.
+/// When requests stop, the present rate shows that within seconds, and the mean continues for
+/// minutes.
 fn rates_are_those_of_now(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
@@ -409,7 +413,7 @@ fn those_who_hang_hinder_nobody(io: Io) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let weir = Weir::start(io, 1, &format!("metrics \"{address}\"\n{}", app(&server, 1, "")));
     weir.answer(&["status", "--wait"]);
-    // More than are served at once: they say nothing, half a head, or too much.
+    // More than are served at once: they send nothing, half a head, or too much.
     let hanging: Vec<TcpStream> = (0..80)
         .map(|at| {
             let mut stream = connect(address);
@@ -420,7 +424,7 @@ fn those_who_hang_hinder_nobody(io: Io) {
     let mut client = Client::connect(weir.address);
     (0..100).for_each(|_| request(&mut client));
     assert_eq!(json(&weir, &["status"])["clients"]["requests"], 100);
-    // They are thrown out without being asked, and who waited behind them is served.
+    // They are disconnected, and the client behind them is served.
     assert!(get(connect(address), "/healthz", "").0.starts_with("HTTP/1.1 200 "));
     drop(hanging);
     weir.stop();
@@ -433,14 +437,15 @@ fn is_open(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// A new connection takes the place of an idle one: nobody is served only when those that were there first are timed out.
+/// A new connection takes the place of an idle one, and does not wait until the first ones time
+/// out.
 fn those_who_are_silent_keep_nobody_waiting(io: Io) {
     let server = Server::start(Honest);
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let weir = Weir::start(io, 1, &format!("metrics \"{address}\"\n{}", app(&server, 1, "")));
-    // On a machine that takes longer than their time for one answer it is tried again.
+    // If the machine takes longer than their timeout for one response, the test tries again.
     eventually("it answers while most of them are still there", || {
-        // As many as there may be.
+        // As many as the limit.
         let silent: Vec<TcpStream> = (0..64).map(|_| connect(address)).collect();
         let healthy = get(connect(address), "/healthz", "").0.starts_with("HTTP/1.1 200 ");
         healthy && silent.iter().filter(|stream| is_open(stream)).count() >= 32
@@ -449,7 +454,7 @@ fn those_who_are_silent_keep_nobody_waiting(io: Io) {
     server.finish();
 }
 
-/// The status of an answer to these fields.
+/// Returns the status of the response to these fields.
 fn asked(address: SocketAddr, path: &str, fields: &str) -> u16 {
     let mut stream = connect(address);
     write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n").expect("it reads");
@@ -458,7 +463,8 @@ fn asked(address: SocketAddr, path: &str, fields: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// A browser that a stranger's name has led here (DNS rebinding) is refused; people and programs are not.
+/// A browser that a foreign name has led here (DNS rebinding) is rejected; people and programs are
+/// not.
 fn a_strangers_page_reads_nothing(io: Io) {
     let server = Server::start(Honest);
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -508,7 +514,7 @@ fn a_backup_is_marked(io: Io) {
     servers.into_iter().for_each(|server| _ = server.finish());
 }
 
-/// As an unprivileged user who has no place for a socket: one line says so, and the proxy runs.
+/// As an unprivileged user without a place for a socket: one line says so, and the proxy runs.
 #[test]
 fn no_place_for_the_socket_is_no_reason_to_die() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -521,7 +527,7 @@ fn no_place_for_the_socket_is_no_reason_to_die() {
     command.env_remove("WEIR_ADMIN").env_remove("XDG_RUNTIME_DIR").current_dir("/");
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("setpriv");
     let mut errors = child.stderr.take().expect("piped");
-    // What runs, then what is missing; nothing more when setpriv may not.
+    // First that weir runs, then what is missing; nothing more if setpriv is not allowed.
     let said: Vec<String> = std::io::BufReader::new(&mut errors).lines().take(2).map_while(Result::ok).collect();
     let said = said.join("\n");
     let accepts = TcpStream::connect(address).is_ok();

@@ -1,7 +1,9 @@
-//! Proves: on request drivers of network cards drop packets of who is banned, of both families, to weir's ports and no others, until the ban ends; the
-//! program is there from the start, follows reloads, gives way to nobody and takes nobody's place, and goes with weir, however that ends. Where it
-//! can't be, nftables drops them, and when its place becomes free it is taken. How: the real binary in a network namespace of the test, and
-//! clients in another one, behind a pair of virtual interfaces whose driver runs such programs. Needs root. docs/semantics.md §22.
+//! Proves: on request drivers of network cards drop packets of banned clients, of both families,
+//! only to weir's ports, until the ban ends. The program is there from the start, follows reloads,
+//! and is removed with weir, however that ends. It is not displaced and displaces no other program.
+//! If that is impossible, nftables drops the packets, and when the place becomes free weir takes
+//! it. How: the real binary in a network namespace of the test, and clients in another one, behind
+//! a pair of virtual interfaces whose driver runs such programs. Needs root. docs/semantics.md §22.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -15,7 +17,7 @@ use crate::kit::{
 
 on_both_drivers!(drivers_drop_packets_of_the_banned, nftables_steps_in);
 
-/// The clients' network, joined to this one by the interface `near`.
+/// The clients' network, joined to the weir network by the interface `near`.
 struct Outside(Neighbour);
 
 impl Outside {
@@ -42,7 +44,7 @@ impl Outside {
         Outside(outside)
     }
 
-    /// Somebody there begins to connect.
+    /// Begins to connect from a client there.
     fn knock(&self, from: &str, to: SocketAddr) -> Socket {
         self.0.inside(|| knock(from, to))
     }
@@ -94,7 +96,8 @@ fn drivers_drop_packets_of_the_banned(io: Io) {
             assert_eq!(outside.lets_in(&weir, from, to), is_in, "{from} to {to}");
         }
         assert!(weir.answer(&["status"]).contains("3 in force (3 in the kernel, xdp)"));
-        // Another port, and somebody who is never banned from now on: the program is another one, in the place of the first.
+        // Another port, and addresses that are exempt from now on: another program replaces the
+        // first.
         weir.rewrite(&format!(
             "listen \"{later}\"\n{rest}{}",
             ban("").replace("limit", "allow \"198.18.1.64/30\"; limit")
@@ -110,7 +113,7 @@ fn drivers_drop_packets_of_the_banned(io: Io) {
         knows(&weir, 1);
         assert_eq!(weir.said().matches(said).count(), 1, "{}", weir.said());
         assert!(has_program());
-        // Somebody who wants nftables gets it.
+        // A configuration for nftables gets it.
         weir.rewrite(&rest);
         assert_eq!(weir.answer(&["reload"]), "");
         eventually("it is a table", || status(&weir)["bans"]["kernel_tier"] == "nftables" && !has_program());

@@ -1,6 +1,8 @@
-//! Proves: whoever may has the answers of a URL gone by PURGE, with HTTP/1.1, in the middle of a pipeline, and with HTTP/2, and hears how many;
-//! whoever may not gets 403 and changes nothing, also behind a trusted proxy that might; where nobody may, PURGE is a method like any other. How: the
-//! real binary, a server that counts, clients on addresses of loopback. docs/semantics.md §26.
+//! Proves: an allowed client purges the responses of a URL by PURGE, with HTTP/1.1, in the middle
+//! of a pipeline, and with HTTP/2, and learns their number. Another client gets 403 and changes
+//! nothing, even behind a trusted proxy that is allowed. Where no client is allowed, PURGE is a
+//! method like any other. How: the real binary, a server that counts, clients on addresses of
+//! loopback. docs/semantics.md §26.
 
 use std::net::SocketAddr;
 
@@ -48,7 +50,7 @@ fn whoever_may(io: Io) {
     assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 2 answers\n".to_owned()));
     assert!(!is_stored(&weir, "/a", "") && !is_stored(&weir, "/a", "X-By: 1\r\n") && is_stored(&weir, "/b", ""));
     assert_eq!(ask(&weir, "PURGE", "/a", ""), (200, "purged 0 answers\n".to_owned()));
-    // In order, and what follows it is fetched anew.
+    // In order, and the next request goes to the server again.
     let before = server.log().requests.len();
     let mut client = Client::connect(weir.address);
     client.request("GET", "/b", "", b"");
@@ -57,7 +59,7 @@ fn whoever_may(io: Io) {
     let replies: Vec<_> = (0..3).map(|_| client.reply().body.bytes).collect();
     assert_eq!(replies, [&b"GET /b"[..], b"purged 1 answer\n", b"GET /b"]);
     assert_eq!(server.log().requests.len(), before + 1);
-    // Methods are case-sensitive: this one is none of weir's.
+    // Methods are case-sensitive: this is not weir's method.
     assert_eq!(ask(&weir, "Purge", "/b", ""), (200, "Purge /b".to_owned()));
     assert!(server.log().requests.iter().all(|(_, request)| request.method != "PURGE"));
     weir.stop();
@@ -76,14 +78,14 @@ fn whoever_may_not(io: Io) {
     server.finish();
 }
 
-/// The client counts, and not the proxy that speaks for him.
+/// The client counts, not the proxy that speaks for it.
 fn behind_a_trusted_proxy(io: Io) {
     let more = "client { trusted-proxies \"127.0.0.1\"; }\n";
     let (server, weir) = world(io, more, "purge-from \"127.0.0.1\" \"192.0.2.7\"");
     store(&weir, "/a", "");
     assert_eq!(ask(&weir, "PURGE", "/a", "X-Forwarded-For: 192.0.2.7, 192.0.2.8\r\n").0, 403);
     assert!(is_stored(&weir, "/a", ""));
-    // It may speak for anybody.
+    // It may speak for any client.
     assert_eq!(ask(&weir, "PURGE", "/a", "").0, 403);
     assert!(is_stored(&weir, "/a", ""));
     assert_eq!(ask(&weir, "PURGE", "/a", "X-Forwarded-For: 192.0.2.8, 192.0.2.7\r\n").0, 200);

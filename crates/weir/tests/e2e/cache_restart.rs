@@ -1,4 +1,4 @@
-//! Proves: stored responses survive a restart, an upgrade and a crash, older by the time between.
+//! Proves: stored responses survive a restart, an upgrade and a crash, aged by the time between.
 //! Purged or invalid ones remain gone, even when weir is killed a moment later. Stale or damaged
 //! responses, those stored by other rules, and files that others may have written are not used, and
 //! operators are informed. If weir cannot write, it serves clients all the same. How: the real

@@ -1,6 +1,7 @@
-//! Proves: a name stands for all its addresses; weir starts before its names can be looked up; it follows what name servers say while it
-//! runs, without touching what does not change; what vanishes stays for `hold`, and what fails changes nothing; `weir check` tells of names.
-//! How: the real binary, a scripted name server, servers on several addresses of loopback. docs/semantics.md §15.
+//! Proves: a name expands to all its addresses; weir starts before its names can be resolved. It
+//! follows name servers while it runs, without touching what does not change; vanished addresses
+//! remain for `hold`, and failures change nothing; `weir check` reports on names. How: the real
+//! binary, a scripted name server, servers on several addresses of loopback. docs/semantics.md §15.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +28,8 @@ on_both_drivers!(
     certificates_are_for_names,
 );
 
-/// One server each on so many addresses of loopback, 127.0.0.1 and so on, all at the same port.
+/// Starts one server each on this many addresses of loopback, 127.0.0.1 and so on, all at the same
+/// port.
 fn servers(count: u8) -> Vec<Server> {
     let port = free_port();
     let at = |last| Server::start_at(([127, 0, 0, last], port).into(), Honest, Rules::default());
@@ -38,7 +40,7 @@ fn finish(servers: Vec<Server>) {
     servers.into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// An upstream whose server is the name `app.test` at the port of this one.
+/// Returns an upstream whose server is the name `app.test` at the port of this server.
 fn named(dns: &NameServer, server: &Server, options: &str, more: &str) -> String {
     let (dns, port) = (dns.address, server.address.port());
     format!(
@@ -46,7 +48,7 @@ fn named(dns: &NameServer, server: &Server, options: &str, more: &str) -> String
     )
 }
 
-/// The names of the servers that there are, sorted.
+/// Returns the names of the present servers, sorted.
 fn names(weir: &Weir) -> Vec<String> {
     let told = status(weir);
     let servers = told["upstreams"][0]["servers"].as_array().cloned().unwrap_or_default();
@@ -113,7 +115,8 @@ fn weir_starts_before_its_names(io: Io) {
     finish(servers);
 }
 
-/// Servers come and go with answers; the one that is in all of them keeps its connections, and no request is lost.
+/// Servers come and go with results; the server in all of them keeps its connections, and no
+/// request is lost.
 fn answers_are_followed_under_load(io: Io) {
     let (dns, servers) = (NameServer::start(), servers(3));
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.1", 0)]);
@@ -149,7 +152,7 @@ fn what_vanishes_is_held(io: Io) {
     let (dns, servers) = (NameServer::start(), servers(2));
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.1 127.0.0.2", 0)]);
     let weir = Weir::start(io, 1, &named(&dns, &servers[0], "ttl-min \"100ms\"; hold \"1h\"", ""));
-    // A weir on a busy machine begins without its servers.
+    // On a busy machine weir begins without its servers.
     eventually("both are found", || names(&weir).len() == 2);
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.2", 0)]);
     dns.wait_for("app.test", Kind::A, dns.asked("app.test", Kind::A) + 4);
@@ -189,7 +192,7 @@ fn a_reload_looks_names_up(io: Io) {
     assert!(weir.said().contains(&format!("upstream \"app\": - server \"{}\"", name(servers[0].address))));
     assert!(weir.said().contains("reloaded: 2 changes"), "{}", weir.said());
     request(&mut Client::connect(weir.address));
-    // A name that is new, and one that nobody knows.
+    // A new name, and an unknown one.
     dns.script("other.test", Kind::A, [Reply::of("127.0.0.1", 3600)]);
     let port = servers[0].address.port();
     let more = format!("server \"other.test:{port}\"; server \"never.test:{port}\"");
@@ -197,7 +200,7 @@ fn a_reload_looks_names_up(io: Io) {
     weir.answer(&["reload"]);
     assert_eq!(names(&weir).len(), 2);
     assert_eq!(status(&weir)["names"].as_array().map(Vec::len), Some(3));
-    // Names that are gone are not asked for any more.
+    // weir no longer resolves removed names.
     let address = servers[1].address;
     weir.rewrite(&format!("upstream \"app\" {{ server \"{address}\"; }}\nroute {{ proxy \"app\" }}\n"));
     weir.answer(&["reload"]);
@@ -246,7 +249,7 @@ fn servers_come_from_files(io: Io) {
     let said = || status(&weir)["server_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!((&status(&weir)["ready"], said().contains("can't be read")), (&false.into(), true));
     assert!(weir.said().contains("can't be read"), "{}", weir.said());
-    // As whoever makes them should.
+    // As the author of such files should.
     let write = |text: &str| {
         let new = scratch.write("new.json", text.as_bytes());
         std::fs::rename(new, &file).expect("it can be moved");
@@ -271,7 +274,7 @@ fn servers_come_from_files(io: Io) {
     eventually("the log says so, too", || weir.said().contains("there is no `server` in it"));
     assert_eq!(weir.said().matches("servers that were read before stay").count(), 2, "once, and that there was none");
     assert!(weir.answer(&["status"]).contains("`wait` is not known in `server`"));
-    // A name in it is looked up like others.
+    // A name in it is resolved like others.
     dns.script("app.test", Kind::A, [Reply::of("127.0.0.3", 3600)]);
     write(&format!("[{{\"address\": \"app.test:{}\"}}]", c.port()));
     eventually("the name is found", || names(&weir) == [name(c)]);
@@ -303,7 +306,7 @@ fn a_service_says_ports_and_ranks(io: Io) {
     assert_eq!([0, 1, 2].map(|at: usize| servers[at].log().requests.len()), [30, 10, 0]);
     eventually("it fails", || status(&weir)["names"][0]["problem"].is_string());
     assert_eq!(names(&weir), all);
-    // Another weight, and nobody is in reserve any more.
+    // Another weight, and no server is a backup any more.
     dns.script(service, Kind::Srv, [Reply::Services(vec![(1, 5, port, "two.test")], 60)]);
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [all[1].as_str()]);
@@ -314,7 +317,8 @@ fn a_service_says_ports_and_ranks(io: Io) {
     finish(servers);
 }
 
-/// Whatever address a name has, its servers are who they say by that name; of a service by the host in it.
+/// Whatever address a name has, its servers are verified by that name; those of a service by the
+/// host in it.
 fn certificates_are_for_names(io: Io) {
     let (dns, servers, scratch) = (NameServer::start(), servers(1), Scratch::new());
     let ca = ca(&scratch, "weir test");

@@ -1,5 +1,5 @@
-//! What goes wrong around weir: servers that aren't there, ports that are taken, files that can't be read. A clear message,
-//! the right exit code, and recovery where it is possible (docs/semantics.md §4, §10).
+//! Failures around weir: missing servers, ports in use, unreadable files. A clear message, the
+//! right exit code, and recovery where it is possible (docs/semantics.md §4, §10).
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -34,7 +34,7 @@ on_both_drivers!(
     what_accepts_and_closes_is_asked_twice,
 );
 
-/// The status that a request gets now.
+/// Returns the status that a request gets now.
 fn status(weir: &Weir) -> u16 {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());
     client.get(&format!("/victim?n={nonce}"));
@@ -45,7 +45,7 @@ fn status(weir: &Weir) -> u16 {
     reply.status
 }
 
-/// An upstream of servers at these ports.
+/// Returns an upstream of servers at these ports.
 fn ports(ports: &[u16]) -> String {
     let servers: String =
         ports.iter().map(|port| format!(" server \"127.0.0.1:{port}\" connections-min=2 connections=2\n")).collect();
@@ -55,7 +55,7 @@ fn ports(ports: &[u16]) -> String {
 fn server_is_down_at_start_and_comes_up(io: Io) {
     let port = free_port();
     let weir = Weir::start(io, 2, &ports(&[port]));
-    // At first it may hope for a connection; after two failed tries it says that there is none.
+    // At first it may hope for a connection; after two failed tries it reports that there is none.
     assert_eq!(status(&weir), 502);
     let server = Server::start_at(([127, 0, 0, 1], port).into(), Honest, Rules::default());
     eventually("weir finds the server", || status(&weir) == 200);
@@ -65,7 +65,8 @@ fn server_is_down_at_start_and_comes_up(io: Io) {
 }
 
 fn server_goes_away_and_comes_back(io: Io) {
-    // The server is another weir's origin, because a process that ends takes its port and connections with it.
+    // The server is another weir's origin, because a process that ends takes its port and
+    // connections with it.
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let origin = || Weir::command(&["origin", "--listen", &address, "--threads", "1"], address.parse().expect("valid"));
@@ -85,7 +86,8 @@ fn server_goes_away_and_comes_back(io: Io) {
     second.stop();
 }
 
-/// However often a server might be tried: a request fails with the first connect, and the next one finds out that the server is there.
+/// However often a server might be tried: a request fails with the first connect, and the next one
+/// discovers that the server is back.
 fn what_everybody_refuses_fails_at_once(io: Io) {
     for pool in ["pipelined", "shared", "pinned", "per-request"] {
         let (port, other) = (free_port(), free_port());
@@ -103,7 +105,8 @@ fn what_everybody_refuses_fails_at_once(io: Io) {
     }
 }
 
-/// Whatever accepts connections and ends them is no server: a request is sent there twice.
+/// A program that accepts connections and ends them is not a server: weir sends a request there
+/// twice.
 fn what_accepts_and_closes_is_asked_twice(io: Io) {
     for resets in [false, true] {
         let server = Server::start(move |link: &mut Link, _: &Request| Err(if resets { link.rst() } else { Gone }));
@@ -145,9 +148,9 @@ fn port_is_taken(io: Io) {
     assert!(said.contains(&address.to_string()) && !said.contains("panicked"), "{said}");
 }
 
-/// As directly after `kill -9`, when the kernel has not tidied up.
+/// As directly after `kill -9`, when the kernel has not cleaned up.
 fn a_port_that_becomes_free_is_waited_for(io: Io) {
-    // Bound and not listening: nobody takes it for weir.
+    // Bound and not listening, so it is not mistaken for weir.
     let hold = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
         eventually("a free port", || socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).is_ok());
@@ -191,7 +194,7 @@ fn configuration_is_unreadable() {
 
 fn second_sigterm_ends_at_once(io: Io) {
     let server = Server::start(|link: &mut crate::kit::Link, _: &weir_check::Request| {
-        // Never answers.
+        // Never responds.
         link.until_closed();
         Err(crate::kit::Gone)
     });
@@ -221,7 +224,7 @@ fn lets_answers_finish(io: Io, signal: &str) {
         link.await_event("open")?;
         link.honest(request)
     });
-    // One worker: the second request finds the connection that is free.
+    // One worker: the second request finds the free connection.
     let mut weir = Weir::start(io, 1, &app(&server, 2, ""));
     let mut idle = Client::connect(weir.address);
     let mut asked: Vec<(Client, String)> = Vec::new();
@@ -244,7 +247,7 @@ fn lets_answers_finish(io: Io, signal: &str) {
     server.finish();
 }
 
-/// More than a driver accepts in one turn: they are in the queue of the kernel while weir stands still.
+/// More than a driver accepts in one turn: they are in the kernel's queue while weir is stopped.
 fn sigterm_answers_those_who_had_connected(io: Io) {
     let server = Server::start(Honest);
     let mut weir = Weir::start(io, 1, &app(&server, 4, ""));
@@ -256,7 +259,8 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
             (client, nonce)
         })
         .collect();
-    // A client is connected before the last packet of its handshake has made a connection of weir's, in the queue or accepted.
+    // A client is connected before the last packet of its handshake has made a connection of
+    // weir's, in the queue or accepted.
     let port = format!(":{:04X}", weir.address.port());
     let is_made = |socket: &TcpSocket| socket.state == "01" && socket.local.ends_with(&port);
     eventually("all are connected", || tcp_sockets().into_iter().filter(is_made).count() == asked.len());
@@ -270,7 +274,7 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
     server.finish();
 }
 
-/// As in `weir run 2>&1 | head`: what it would say later finds a closed pipe.
+/// As in `weir run 2>&1 | head`: later output finds a closed pipe.
 fn it_needs_nobody_who_reads_what_it_says(io: Io) {
     let scratch = Scratch::new();
     let listen = free_port();
@@ -284,7 +288,7 @@ fn it_needs_nobody_who_reads_what_it_says(io: Io) {
     said.read_line(&mut first).expect("a line");
     assert!(first.contains("listening on"), "{first}");
     drop(said);
-    // It would say something about this signal before it acts on the next one.
+    // It would print something about this signal before it acts on the next one.
     for signal in ["-HUP", "-TERM"] {
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
@@ -292,11 +296,13 @@ fn it_needs_nobody_who_reads_what_it_says(io: Io) {
     assert_eq!(child.wait().expect("weir is a child").code(), Some(0));
 }
 
-/// Most times that one request may reach servers which it kills: the first time, `forward-retries`, two orderly ends when it is the
-/// next one, and once behind another. The simulation has the same bound (`weir-worker/tests/sim/storm/killer.rs`).
+/// Largest number of times that one request may reach servers which it kills: the first time,
+/// `forward-retries`, two orderly ends when it is the next one, and once behind another. The
+/// simulation has the same bound (`weir-worker/tests/sim/storm/killer.rs`).
 const DEATHS_MAX: usize = 1 + 5 + 2 + 1;
 
-/// What a killer request gets on a connection of its own, and how many connections of servers it took with it.
+/// Sends a killer request on a separate connection. Returns its response, and how many connections
+/// of servers it took with it.
 fn kill(weir: &Weir, deaths: &AtomicUsize) -> (weir_check::Reply, usize) {
     let before = deaths.load(Ordering::SeqCst);
     let mut killer = Client::connect(weir.address);
@@ -339,11 +345,12 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
         for again in 0..5 {
             let (reply, died) = kill(&weir, &deaths);
             let refused = (reply.status, reply.fields.first("retry-after").is_some()) == (503, true);
-            // Its tries may be over before enough deaths are laid to it, once at each of the two workers.
+            // Its tries may be over before enough deaths count against it, once at each of the two
+            // workers.
             assert!(refused || again < 2 && reply.status == 502, "try {again}: {reply:?}");
             assert!(died <= DEATHS_MAX, "{died} deaths of one request");
         }
-        // One worker finds it and tells the other: in between that one may have tried as well.
+        // One worker finds it and informs the other, which may have tried in between as well.
         eventually("both workers refuse it", || (0..8).all(|_| kill(&weir, &deaths).1 == 0));
     });
     weir.stop();
@@ -360,7 +367,8 @@ fn a_revived_server_has_requests(io: Io) {
     );
     let weir = Weir::start(io, 2, &text);
     server.wait("the other one is up", |log| log.open == 4);
-    // For long enough that tries have become rare. How soon it is found all the same, tests of the machine say, whose clock no other program keeps.
+    // Long enough that tries have become rare. How soon it is found all the same is a matter for
+    // tests of the machine, whose clock is exact.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(8_200) {
         assert_eq!(status(&weir), 200);

@@ -1,7 +1,9 @@
-//! Proves: one command on a router takes the connections that it forwards and continues them, of both families; ends, aborts and errors of ICMP arrive;
-//! what it should leave alone passes by: connections from before, options that would be lost, other ports; whatever ends it, nothing is left and
-//! connections go on without it; what stands in the way is said before anything is changed. How: the real binary between two networks of the test.
-//! Needs root. docs/semantics.md §24.
+//! Proves: one command on a router takes the connections that it forwards and continues them, of
+//! both families; ends, aborts and ICMP errors arrive. Connections that it should leave alone pass
+//! by: earlier ones, those with options that would be lost, other ports. However it ends, nothing
+//! is left behind and connections continue without it. It reports obstacles before it changes
+//! anything. How: the real binary between two networks of the test. Needs root.
+//! docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,7 +28,7 @@ on_both_drivers!(
     nothing_is_left,
 );
 
-/// `weir intercept` here.
+/// A running `weir intercept`.
 pub(crate) struct Intercept {
     child: Child,
     scratch: Scratch,
@@ -48,7 +50,7 @@ impl Intercept {
         intercept
     }
 
-    /// Its number.
+    /// Returns its process number.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
@@ -66,24 +68,24 @@ impl Intercept {
         self.totals()[name].as_u64().unwrap_or(0)
     }
 
-    /// All that is counted.
+    /// Returns all its counts.
     pub(crate) fn totals(&self) -> serde_json::Value {
         self.status()["totals"].take()
     }
 
-    /// Where it is asked.
+    /// Returns its admin socket.
     pub(crate) fn admin(&self) -> std::path::PathBuf {
         self.scratch.path("admin.sock")
     }
 
-    /// All that `weir status` knows.
+    /// Returns everything in `weir status`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", self.admin()));
         serde_json::from_slice(&told.stdout).expect("JSON")
     }
 
-    /// Ends it by this signal; what it said.
+    /// Ends it by this signal. Returns what it printed.
     pub(crate) fn end(mut self, signal: &str) -> String {
         let pid = self.child.id().to_string();
         assert!(run("kill", &[signal, &pid]).status.success());
@@ -103,7 +105,8 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept", test, io, body);
 }
 
-/// Does the test of a module in a network of its own, where the kernel takes what leads connections to weir.
+/// Runs the test of a module in a separate network, if the kernel accepts the programs that lead
+/// connections to weir.
 pub(crate) fn in_network_with_programs(module: &str, test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("{module}::{}::{test}", io.word()), || {
         if takes_programs() {
@@ -112,7 +115,7 @@ pub(crate) fn in_network_with_programs(module: &str, test: &str, io: Io, body: i
     });
 }
 
-/// Whether the kernel has what leads connections to weir; else that is told.
+/// Whether the kernel accepts the programs that lead connections to weir; if not, prints that.
 pub(crate) fn takes_programs() -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
@@ -122,7 +125,8 @@ pub(crate) fn takes_programs() -> bool {
     why.inspect(|why| eprintln!("not tested: {why}")).is_none()
 }
 
-/// All that could be left here: interfaces, and rules and routes that are not the kernel's own.
+/// Returns everything that could be left here: interfaces, and rules and routes besides the
+/// kernel's own.
 pub(crate) fn surroundings() -> String {
     let shown = |line: &str| String::from_utf8(run("ip", &line.split(' ').collect::<Vec<_>>()).stdout).expect("text");
     let names = shown("-o link");
@@ -139,7 +143,7 @@ pub(crate) fn echoes(stream: &mut TcpStream) {
     assert_eq!(&back, b"ping");
 }
 
-/// Who was accepted before it was known that nobody is there, is reset.
+/// A client that is accepted before its server turns out to be unreachable is reset.
 fn who_is_not_there_is_a_reset(io: Io) {
     in_network("who_is_not_there_is_a_reset", io, || {
         let between = Between::new();
@@ -177,7 +181,7 @@ fn connections_are_taken(io: Io) {
             writer.join().expect("no panic");
             assert_eq!(back.len(), 4 << 20);
         }
-        // An abort is one.
+        // An abort arrives as an abort.
         let (stream, _) = between.ask(CLIENT[0], 4001, SERVER[0], 8080).expect("it gets through");
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
         drop(stream);
@@ -188,7 +192,7 @@ fn connections_are_taken(io: Io) {
         let mut page = String::new();
         scraped.read_to_string(&mut page).expect("text");
         assert!(page.contains("\nweir_tcp_connections_total 3\n"), "{page}");
-        // Nobody listens there.
+        // That port has no listener.
         let refused = between.ask(CLIENT[0], 4002, SERVER[0], 8443).expect_err("nobody is there");
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let said = weir.end("-TERM");
@@ -253,7 +257,7 @@ fn what_is_not_for_it_passes_by(io: Io) {
         echoes(&mut odd);
         // Options that would be lost.
         between.ask_by_paths(4003);
-        // This machine's own.
+        // A connection of this machine itself.
         let mut own = TcpStream::connect((SERVER[0], 8080)).expect("nobody is between");
         let mut told = [0; 1];
         while told != *b"\n" {
@@ -261,7 +265,7 @@ fn what_is_not_for_it_passes_by(io: Io) {
         }
         echoes(&mut own);
         assert_eq!(weir.total("tcp_connections"), 0);
-        // What this machine translates, either end of it.
+        // Connections that this machine translates, at either end.
         let scratch = Scratch::new();
         let rules = scratch.write(
             "nat.nft",
@@ -299,7 +303,8 @@ fn without_room_connections_pass_by(io: Io) {
         let mut open = Vec::new();
         eventually("there is no room", || {
             open.push(between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through"));
-            // The last ones one by one: descriptors are looked at from time to time, and whoever comes when there are none has to wait.
+            // The last ones one by one: weir checks descriptors from time to time, and a client
+            // that comes when there are none has to wait.
             if open.len() > 120 {
                 weir.total("tcp_connections");
             }
@@ -317,7 +322,8 @@ fn without_room_connections_pass_by(io: Io) {
     });
 }
 
-/// A client whose answers go astray begins more connections than may wait to be completed: others go by, and are taken again afterwards.
+/// A client whose replies go astray begins more connections than may wait to be completed: others
+/// pass by, and are taken again afterwards.
 fn under_a_flood_connections_pass_by(io: Io) {
     in_network("under_a_flood_connections_pass_by", io, || {
         const ASTRAY: &str = "198.18.1.50";
@@ -349,7 +355,7 @@ fn under_a_flood_connections_pass_by(io: Io) {
         });
         drop(begun);
         may_wait(65_535);
-        // A minute at most, if the machine was so busy that it began anew each time.
+        // A minute at most, if the machine was so busy that it restarted each time.
         let is_over = || of("passing").is_null();
         let mut waiting = Waiting::for_program();
         while !is_over() && waiting.goes_on() {
@@ -381,7 +387,7 @@ fn nothing_is_left(io: Io) {
                 }
                 now == before
             });
-            // What it had is over, for its ends or what comes to their machines.
+            // Its connections have ended, for both sides or with their next packet.
             bounded(&stream);
             let over = stream.read(&mut [0; 4]).expect_err("it does not look whole");
             assert_eq!(over.kind(), ErrorKind::ConnectionReset, "{signal}");

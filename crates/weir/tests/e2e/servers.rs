@@ -1,5 +1,6 @@
-//! Servers that people run, with the defaults of weir: those that serve one connection at a time, those that close idle ones, and those
-//! whose answers last. Every request is answered, a POST once, and nobody waits for what others hold.
+//! Servers that people run, with the defaults of weir: those that serve one connection at a time,
+//! those that close idle ones, and those with long responses. Every request gets a response, a POST
+//! is executed once, and no request waits for connections that others hold.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
@@ -34,27 +35,29 @@ on_both_drivers!(
     posts_to_servers_that_end_connections,
 );
 
-/// How long a request may take beside what holds connections: before, it waited for them, half a minute and more.
+/// Longest time of a request besides those that hold connections: without the fix it waited for
+/// them, half a minute and more.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// What to run.
+/// The program to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
-    /// Its default worker serves one connection at a time and closes each after an answer.
+    /// Its default worker serves one connection at a time and closes each after a response.
     GunicornSync,
     /// Keeps connections for two seconds.
     GunicornThreads,
     /// HTTP/1.0, one connection at a time.
     PythonOne,
-    /// HTTP/1.1, one connection at a time, which it keeps until the other side ends it; five more wait in its queue.
+    /// HTTP/1.1, one connection at a time, which it keeps until the other side ends it; five more
+    /// wait in its queue.
     PythonKeeps,
     /// A thread for each connection.
     PythonThreads,
-    /// Closes idle connections after so many milliseconds; 0: as it does by default.
+    /// Closes idle connections after this many milliseconds; 0: as it does by default.
     Node(u32),
 }
 
-/// A program that runs.
+/// A running program.
 struct Real {
     address: SocketAddr,
     child: Child,
@@ -99,19 +102,19 @@ impl Real {
         real
     }
 
-    /// weir in front of it, with defaults.
+    /// Starts weir in front of it, with defaults.
     fn weir(&self, io: Io) -> Weir {
         let upstream = format!("upstream \"app\" {{ server \"{}\" }}\nroute {{ proxy \"app\" }}\n", self.address);
         Weir::start(io, 2, &upstream)
     }
 
-    /// What it did, line by line: `POST 12345678`.
+    /// Returns what it did, line by line: `POST 12345678`.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.scratch.path("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Lets what lasts come to its end.
+    /// Lets the long responses end.
     fn release(&self) {
         self.scratch.write("log.release", b"");
     }
@@ -119,13 +122,13 @@ impl Real {
 
 impl Drop for Real {
     fn drop(&mut self) {
-        // All of its group: gunicorn has processes of its own.
+        // All of its group: gunicorn has several processes.
         let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.child.id())]).status();
         let _ = self.child.wait();
     }
 }
 
-/// 16 clients ask 25 times each.
+/// 16 clients send 25 requests each.
 fn all_are_answered(io: Io, program: Program) {
     let real = Real::start(program);
     let weir = real.weir(io);
@@ -162,7 +165,8 @@ fn python_that_keeps_its_only_connection(io: Io) {
     all_are_answered(io, Program::PythonKeeps);
 }
 
-/// Clients come one after the other, to one worker or the other: what a worker keeps for the next request keeps nobody waiting.
+/// Clients come one after the other, to one worker or the other: a connection that a worker keeps
+/// for the next request delays no client.
 fn clients_in_turn_of_python_that_keeps_its_only_connection(io: Io) {
     let real = Real::start(Program::PythonKeeps);
     let weir = real.weir(io);
@@ -184,7 +188,7 @@ fn node(io: Io) {
     all_are_answered(io, Program::Node(0));
 }
 
-/// Each of some GETs of their own clients is answered promptly.
+/// Checks that each of some GETs of separate clients gets a prompt response.
 fn others_are_answered(what: &str, weir: &Weir) {
     let slowest = (0..40).map(|_| timed_get(weir)).max().unwrap_or_default();
     eprintln!("{what}: the slowest GET beside took {slowest:?}");
@@ -227,7 +231,8 @@ fn uploads_that_drip_in_python(io: Io) {
     uploads_that_drip(io, Program::PythonThreads);
 }
 
-/// 100 clients ask at once for what lasts; others are answered; all of the 100 come to their end.
+/// 100 clients send requests with long responses at once; others get responses; all of the 100
+/// complete.
 fn what_lasts(io: Io, program: Program, target: &str) {
     let real = Real::start(program);
     let weir = real.weir(io);
@@ -272,8 +277,9 @@ fn long_polls_of_python(io: Io) {
     what_lasts(io, Program::PythonThreads, "poll");
 }
 
-/// 50 clients send a POST each at once, so that connections have the same age, and then one after the other at about the moment when the
-/// server closes those that have rested for so long: within `spread` around it. Six times.
+/// 50 clients send a POST each at once, so that connections have the same age. Then they send one
+/// after the other at about the moment when the server closes idle connections: within `spread`
+/// around it. Six times.
 fn posts_at_the_idle_limit(io: Io, program: Program, limit: Duration, spread: Duration) {
     let real = Real::start(program);
     let weir = real.weir(io);
@@ -312,14 +318,14 @@ fn posts_at_the_idle_limit_of_gunicorn(io: Io) {
     posts_at_the_idle_limit(io, Program::GunicornThreads, Duration::from_secs(2), Duration::from_millis(30));
 }
 
-/// How a server ends a connection: as in the catalogue, or with an answer of HTTP/1.0.
+/// How a server ends a connection: as in the catalogue, or with a response of HTTP/1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     As(Ending),
     Old,
 }
 
-/// Ends each connection so after as many answers; 0: after about four, as chance has it.
+/// Ends each connection like this after this many responses; 0: after about four, at random.
 struct Ends {
     way: Way,
     answers: usize,
@@ -343,7 +349,8 @@ impl Behaviour for Ends {
     }
 }
 
-/// POSTs of eight clients with GETs beside them: how many were lost, and how many not executed exactly once.
+/// Sends POSTs of eight clients with GETs beside them. Returns how many were lost, and how many
+/// were not executed exactly once.
 fn posts_to(io: Io, way: Way, answers: usize) -> (usize, usize) {
     let server = Server::start(Ends { way, answers, random: Mutex::new(Random::new()) });
     let upstream = format!(
@@ -387,8 +394,9 @@ fn posts_to(io: Io, way: Way, answers: usize) -> (usize, usize) {
 /// POSTs of a client.
 const POSTS: usize = 40;
 
-/// Nothing is lost and nothing executed twice, in whatever way a server ends connections. Where it ends one without a word and by
-/// chance, nobody can know: the first on each worker may meet the end.
+/// Nothing is lost and nothing executed twice, however a server ends connections. If it ends one
+/// without notice and at random, that is impossible to foresee: the first on each worker may meet
+/// the end.
 fn posts_to_servers_that_end_connections(io: Io) {
     let endings = [Ending::Announced, Ending::Fin, Ending::Rst, Ending::Unread].map(Way::As);
     for way in endings.into_iter().chain([Way::Old]) {

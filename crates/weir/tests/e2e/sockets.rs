@@ -1,6 +1,7 @@
-//! Proves: connections with clients and with servers have the options of sockets that are written, each side its own; after a reload new ones have what is
-//! written then; what can't be had is said before weir starts, with the right that is missing. How: the real binary in a network of the test, looked at
-//! by ss(8). Needs root. docs/semantics.md §24a.
+//! Proves: connections with clients and with servers have the configured socket options, each side
+//! its own; after a reload new connections have the new options. Impossible options are reported
+//! before weir starts, with the missing right. How: the real binary in a network of the test,
+//! inspected by ss(8). Needs root. docs/semantics.md §24a.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +22,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("sockets::{}::{test}", io.word()), body);
 }
 
-/// A server that greets whoever connects, and leaves when he does.
+/// Starts a server that greets each client, and closes when the client does.
 fn greeter(host: &str) {
     let listener = TcpListener::bind(host).expect("a port of this network");
     std::thread::spawn(move || {
@@ -43,7 +44,7 @@ fn greeted(to: &str) -> TcpStream {
     stream
 }
 
-/// What ss(8) tells of established connections from or to a port here.
+/// Returns what ss(8) shows of established connections from or to a port here.
 fn shown(filter: &str) -> String {
     let shown = run("ss", &["-Htinme", "--tos", "state", "established", filter]);
     String::from_utf8(shown.stdout).expect("text")
@@ -69,12 +70,13 @@ fn each_side_has_its_own(io: Io) {
             let before = greeted(listen);
             let (clients, servers) = (shown("sport = :5000"), shown("dport = :6000"));
             let class = |code: &str| format!("{}:{code}", if listen.starts_with('[') { "tclass" } else { "tos" });
-            // What a segment holds is less by the time stamps in it; sizes are doubled by the kernel, and rates are in bits.
+            // The time stamps reduce the payload of a segment; the kernel doubles sizes, and rates
+            // are in bits.
             has(&clients, &["fwmark:0x7", "mss:988", "tb131072", "/20000000bps", &class("0x48")]);
             has(&servers, &["fwmark:0x9", "rb163840", "/8388608bps", &class("0xb8"), "%lo"]);
             assert!(!clients.contains("%lo") && !servers.contains("mss:988"), "{clients}{servers}");
 
-            // Others from now on, and some that are gone; who is there keeps what he has.
+            // Other options from now on, and some are gone; present connections keep theirs.
             weir.rewrite(&text("device=\"lo\" max-rate=\"30Mbit/s\"", "mark 10"));
             weir.answer(&["reload"]);
             drop(before);
@@ -96,8 +98,9 @@ fn each_side_has_its_own(io: Io) {
     });
 }
 
-/// In how many minutes established connections from or to a port here are asked whether the other side is still there; nothing of those that are not,
-/// or only when what was sent is acknowledged.
+/// Returns the minutes until established connections from or to a port here are checked for a
+/// living peer. Connections without such checks have no entry, nor those that only wait for an
+/// acknowledgement.
 fn minutes(filter: &str) -> Vec<u32> {
     let shown = run("ss", &["-Htno", "state", "established", filter]);
     let shown = String::from_utf8(shown.stdout).expect("text");
@@ -105,7 +108,8 @@ fn minutes(filter: &str) -> Vec<u32> {
     timers.map(|(_, left)| left.split_once("min").map_or(0, |(count, _)| count.parse().unwrap_or(0))).collect()
 }
 
-/// Whether one connection is asked so many minutes after it has rested, of which some have gone by.
+/// Whether one connection is checked this many minutes after its last activity, some of which have
+/// passed.
 fn is_asked_within(filter: &str, most: u32) -> bool {
     matches!(minutes(filter)[..], [left] if left <= most && most < left + 40)
 }
@@ -141,7 +145,7 @@ fn each_side_is_asked_as_was_chosen(io: Io) {
             weir.rewrite(&both("off"));
             weir.answer(&["reload"]);
             let all = connect();
-            // Nothing that was sent waits any more, which is what else there is a timer for.
+            // No sent data waits any more, for which there is another timer.
             let rests = |filter: &str| {
                 let shown = run("ss", &["-Htno", "state", "established", filter]);
                 let shown = String::from_utf8(shown.stdout).expect("text");
@@ -150,7 +154,7 @@ fn each_side_is_asked_as_was_chosen(io: Io) {
             eventually("nobody is", || [CLIENTS, SERVERS, REQUESTS].into_iter().all(rests));
             drop(all);
             leave();
-            // As is usual: clients of `tcp` alone.
+            // As usual: only clients of `tcp`.
             weir.rewrite(&both("9h"));
             weir.answer(&["reload"]);
             weir.rewrite(&text("", "mss 1000"));
@@ -165,7 +169,7 @@ fn each_side_is_asked_as_was_chosen(io: Io) {
     });
 }
 
-/// Two congestion controls that everybody may use.
+/// Returns two congestion controls that every user may choose.
 fn two_allowed() -> Option<[String; 2]> {
     let all = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("every Linux has it");
     let mut names = all.split_whitespace().map(str::to_owned);
@@ -193,7 +197,7 @@ fn congestion_controls_are_compared(io: Io) {
             let row = rows.iter().find(|row| row["side"] == *side && row["name"] == *name);
             row.map_or(0, |row| row[field].as_u64().expect("a count"))
         };
-        // Who has looked whether it listens has been the first one.
+        // The check whether weir listens was the first client.
         eventually("he is gone", || status(&weir)["totals"]["client_connections"] == 0);
         let fields = ["connections", "bytes_sent", "bytes_sent_again"];
         let measured = |side: &str| [&one, &other].map(|name| fields.map(|field| of(side, name, field)));
@@ -206,7 +210,7 @@ fn congestion_controls_are_compared(io: Io) {
         for [one, other] in counts {
             assert!(one + other == 60 && one >= 10 && other >= 10, "{counts:?}");
         }
-        // What a client says in the end is what a server gets.
+        // The last words of a client reach its server.
         for mut client in all {
             client.write_all(b"bye").expect("open");
             client.shutdown(std::net::Shutdown::Write).expect("open");

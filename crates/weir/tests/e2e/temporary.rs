@@ -1,6 +1,8 @@
-//! Proves: servers that operators add while weir runs take requests at once, and are probed as others; they go without losing
-//! a request, and stay over reloads and upgrades while their upstream does; what the configuration has can't be removed so, and says how.
-//! How: the real binary with traffic through it, and `weir server add` and `remove`. docs/semantics.md §13.
+//! Proves: servers that operators add while weir runs take requests at once, and are probed as
+//! others. They can be removed without losing a request, and survive reloads and upgrades as long
+//! as their upstream does. Servers of the configuration cannot be removed like this, and the error
+//! says how. How: the real binary with traffic through it, and `weir server add` and `remove`.
+//! docs/semantics.md §13.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,7 +29,7 @@ on_both_drivers!(
     what_a_file_lists_is_not_temporary,
 );
 
-/// What `weir` says on standard error when it refuses, with this code.
+/// Returns what `weir` prints on standard error when it fails with this code.
 fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let output = weir.ask(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -35,7 +37,7 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     said
 }
 
-/// The servers of the first upstream, and whether each is temporary.
+/// Returns the servers of the first upstream, and whether each is temporary.
 fn servers(weir: &Weir) -> Vec<(String, bool)> {
     let told = status(weir);
     let servers = told["upstreams"][0]["servers"].as_array().cloned().unwrap_or_default();
@@ -81,7 +83,7 @@ fn servers_come_and_go_under_load(io: Io) {
     all.into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Answers probes as it is told, and everything else honestly.
+/// Responds to probes as set, and to everything else honestly.
 struct Probed(AtomicBool);
 
 impl Behaviour for std::sync::Arc<Probed> {
@@ -94,7 +96,7 @@ impl Behaviour for std::sync::Arc<Probed> {
     }
 }
 
-/// One of which probes are bad gets nothing until they are good.
+/// A server with failed probes gets nothing until they succeed.
 fn they_are_probed(io: Io) {
     let probed = std::sync::Arc::new(Probed(AtomicBool::new(false)));
     let (stays, comes) = (Server::start(Honest), Server::start(std::sync::Arc::clone(&probed)));
@@ -118,7 +120,7 @@ fn they_are_probed(io: Io) {
     [stays, comes].into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Answers when it is told, and echoes behind an Upgrade.
+/// Responds on a signal, and echoes behind an Upgrade.
 struct Held;
 
 impl Behaviour for Held {
@@ -158,7 +160,7 @@ fn what_is_under_way_is_finished(io: Io) {
     old.wait("both are there", |log| log.requests.len() == 2);
     weir.answer(&["server", "enable", "app", &other.address.to_string()]);
     weir.answer(&["server", "remove", "app", &name]);
-    // New requests go to the other one, and what is there still is told.
+    // New requests go to the remaining server, and weir reports the rest at the removed one.
     let mut client = Client::connect(weir.address);
     (0..10).for_each(|_| request(&mut client));
     assert_eq!(requests(&old), 2);
@@ -166,7 +168,8 @@ fn what_is_under_way_is_finished(io: Io) {
     old.tell("go");
     assert_eq!(waits.reply().status, 200);
     echoes(b"still there");
-    // It comes back while a tunnel is there, and goes again; the tunnel is waited for, but not for ever.
+    // It returns while a tunnel exists, and is removed again; weir waits for the tunnel, but not
+    // for ever.
     weir.answer(&["server", "add", "app", &name]);
     let said = refused(&weir, &["server", "remove", "app", &name, "--wait=0"], 1);
     assert_eq!(said, format!("weir: {name} is removed, but not empty after 0 s: 1 request or tunnel\n"));
@@ -194,7 +197,7 @@ fn they_stay_over_reloads(io: Io) {
         [server["weight"].clone(), server["weight_configured"].clone()]
     };
     assert_eq!(weights(), [Value::from(9), Value::from(7)]);
-    // Written down with the same options it is the same server, which is not temporary any more.
+    // A server with the same options in the configuration is the same server, no longer temporary.
     let line = format!("server \"{comes}\" weight=7 connections-min=2 connections=2 connections-max=2");
     weir.rewrite(&app(&all[0], 2, &line));
     let now = format!("upstream \"app\": temporary server \"{comes}\" is in the configuration now");
@@ -211,7 +214,7 @@ fn they_stay_over_reloads(io: Io) {
     weir.rewrite(&app(&all[0], 2, ""));
     weir.answer(&["reload"]);
     assert_eq!(servers(&weir), [(stays.clone(), false)]);
-    // Its upstream goes, and it with that.
+    // Its upstream is removed, and the server with it.
     weir.answer(&["server", "add", "app", &comes]);
     weir.rewrite(&app(&all[0], 2, "").replace("\"app\"", "\"new\""));
     let goes = format!("upstream \"app\": temporary server \"{comes}\" goes with it");
@@ -286,7 +289,7 @@ fn what_is_refused_says_why(io: Io) {
     server.finish();
 }
 
-/// What a program gets that speaks HTTP over the socket.
+/// Returns what a program gets that uses HTTP over the socket.
 fn exchange(weir: &Weir, method: &str, path: &str) -> (String, Value) {
     let mut socket = UnixStream::connect(weir.admin()).expect("it accepts");
     socket.write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\n\r\n").as_bytes()).expect("it reads");
@@ -376,7 +379,7 @@ fn what_a_file_lists_is_not_temporary(io: Io) {
     eventually("it is listed", || servers(&weir) == [(stays.clone(), false), (comes.clone(), false)]);
     let line = format!("upstream \"app\": temporary server \"{comes}\" is in `{}` now", file.display());
     eventually("the log says so", || weir.said().contains(&line));
-    // What would serve there still is not removed.
+    // A server that would still serve there is not removed.
     let said = refused(&weir, &["server", "remove", "app", &comes, "--wait"], 1);
     assert!(said.contains(&format!("it is in `{}`", file.display())), "{said}");
     weir.answer(&["server", "drain", "app", &stays, "--wait"]);

@@ -1,6 +1,8 @@
-//! Proves: where packets are led to weir, requests go on to where their client has connected to, whatever Host says, from his address, and at first
-//! from his port; each client has connections of his own; servers of the configuration see clients in the same way; weir is not led in a circle; a
-//! reload changes where requests go. How: the real binary between two networks of the test. Needs root. docs/semantics.md §24.
+//! Proves: if packets are led to weir, requests go to the destination of their client's connection,
+//! whatever Host says, from the client's address, and at first from its port. Each client has
+//! separate connections; servers of the configuration see clients in the same way; weir does not
+//! connect to itself; a reload changes where requests go. How: the real binary between two networks
+//! of the test. Needs root. docs/semantics.md §24.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,11 +16,11 @@ use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(requests_go_where_their_client_went, servers_of_the_configuration_see_clients);
 
-/// Nobody listens there.
+/// A host without a listener.
 const NOBODY: &str = "198.18.2.3";
 
-/// A server that says for each request from where it has come, to where and for which host, and which one of its connection it is. It ends the
-/// connection behind `/close`.
+/// Starts a server that reports for each request its source, its destination, its host, and its
+/// number on the connection. It ends the connection behind `/close`.
 pub(crate) fn serve_http(between: &Between, host: &str, port: u16) {
     let at = SocketAddr::new(host.parse().expect("an address"), port);
     let listener = between.servers.inside(|| TcpListener::bind(at)).expect("a free port");
@@ -53,7 +55,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A client there, from a port of its choice.
+/// Connects a client there, from a port of its choice.
 pub(crate) fn client(between: &Between, from: &str, port: u16, to: &str, to_port: u16) -> Client {
     let [from, to] =
         [(from, port), (to, to_port)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
@@ -66,7 +68,7 @@ pub(crate) fn client(between: &Between, from: &str, port: u16, to: &str, to_port
     }))
 }
 
-/// What it is told, with the status.
+/// Returns the server's report, with the status.
 pub(crate) fn told(client: &mut Client, target: &str, host: &str) -> (u16, String) {
     client.ask("GET", false);
     client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
@@ -113,11 +115,12 @@ fn requests_go_where_their_client_went(io: Io) {
                     assert_eq!(told(one, "/", "a.example"), expect(port, "a.example", n));
                 }
             }
-            // Host and the target say something else.
+            // Host and the target name another destination.
             assert_eq!(told(&mut all[0], "/", NOBODY), expect(4000, NOBODY, 4));
             let target = format!("http://{NOBODY}:8080/");
             assert_eq!(told(&mut all[0], &target, "x"), expect(4000, &format!("{NOBODY}:8080"), 5));
-            // The server has ended its connection: the next one has another port, and the same address.
+            // The server has ended its connection: the next one has another port, and the same
+            // address.
             assert_eq!(told(&mut all[0], "/close", "a.example"), expect(4000, "a.example", 6));
             let (_, said) = told(&mut all[0], "/", "a.example");
             assert!(said.ends_with(", 1") && said != expect(4000, "a.example", 1).1, "{said}");
@@ -137,7 +140,8 @@ fn requests_go_where_their_client_went(io: Io) {
     });
 }
 
-/// The port of the client is taken, nobody is there, it is this machine, or it is not HTTP.
+/// The client's port is taken, the server is unreachable, it is this machine, or it does not use
+/// HTTP.
 fn ends_that_are_no_answers(between: &Between, weir: &Weir) {
     let holder = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a descriptor");
     holder.set_ip_transparent_v4(true).expect("root may");
@@ -186,7 +190,7 @@ fn servers_of_the_configuration_see_clients(io: Io) {
         assert_eq!(told(&mut both[0], "/", "a").0, 502, "nobody is where it has connected to");
         let said = told(&mut client(between, CLIENT[0], 4010, SERVER[0], 8080), "/", "a");
         assert_eq!(said, (200, "198.18.1.2:4010 to 198.18.2.2:8080 for a, 1".to_owned()));
-        // Who has connected before it was transparent has connected to weir.
+        // A client that connected before the listener was transparent has connected to weir.
         weir.rewrite(&near("").replace(" transparent=#true", ""));
         weir.answer(&["reload"]);
         let mut own = Client::connect("127.0.0.1:8080".parse().expect("an address"));

@@ -1,6 +1,7 @@
-//! Proves: clients on unix sockets are served like others, in every protocol; they have no address, and whoever may speak for others may do so
-//! from there; the socket's file has its rights, replaces what is dead and nothing else, and comes and goes with reloads, upgrades and
-//! the end without a refused connection. How: the real binary, asked over sockets in a folder of the test. docs/semantics.md §20.
+//! Proves: clients on unix sockets are served like others, in every protocol. They have no address,
+//! and a trusted one may speak for others. The socket's file has its rights and replaces only a
+//! dead socket. It comes and goes with reloads, upgrades and the end without a refused connection.
+//! How: the real binary, with clients on sockets in a folder of the test. docs/semantics.md §20.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -28,7 +29,7 @@ on_both_drivers!(
     sockets_of_the_service_manager_are_used,
 );
 
-/// A request over a connection of its own; whether it is answered well.
+/// Sends a request over a separate connection. Returns whether the response is fine.
 fn ask(path: &Path) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(path)?;
@@ -41,7 +42,7 @@ fn ask(path: &Path) -> bool {
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
 }
 
-/// Asks over new connections until `over`; counts what is answered, and what is not.
+/// Sends requests over new connections until `over`; counts successes and failures.
 fn keep_asking(path: &Path, over: &AtomicBool, (done, lost): (&AtomicUsize, &AtomicUsize)) {
     while !over.load(Ordering::Relaxed) {
         let to = if ask(path) { done } else { lost };
@@ -104,7 +105,7 @@ fn clients_have_no_address(io: Io) {
     assert_eq!((code(&mut inside, "/inside"), code(&mut outside, "/inside")), (200, 403));
     assert_eq!((code(&mut inside, "/outside"), code(&mut outside, "/outside")), (403, 200));
     assert_eq!((code(&mut inside, "/range"), code(&mut outside, "/range")), (403, 200));
-    // Whoever is not trusted can't say who he is, from there either.
+    // An untrusted client cannot claim an address, not even from there.
     inside.request("GET", "/asked", "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n", b"");
     assert_eq!(inside.reply().status, 200);
     drop((inside, outside));
@@ -135,7 +136,7 @@ fn a_proxy_in_front_may_say_whose_request_it_is(io: Io) {
     let mut client = Client::connect(to_unix(&socket, b""));
     ask(&mut client, "/said", "X-Forwarded-For: 203.0.113.9, 198.51.100.1\r\nX-Forwarded-Proto: https\r\n");
     ask(&mut client, "/silent", "");
-    // Nobody is believed who says that he came over a unix socket.
+    // A claim to have come over a unix socket is not believed.
     ask(&mut client, "/nobody", "X-Forwarded-For: 198.51.100.1, ::\r\n");
     let mut stranger = Client::connect(weir.address);
     ask(&mut stranger, "/stranger", "X-Forwarded-For: 198.51.100.1\r\n");
@@ -179,7 +180,7 @@ fn files_have_their_rights_and_go(io: Io) {
     assert_eq!(weir.answer(&["reload"]), "");
     assert_eq!(mode(&socket), 0o600);
     assert!(ask(&socket), "it is the same socket");
-    // A living one is nobody else's, and a file is no socket.
+    // A living socket is not replaced, and a file is not a socket.
     let file =
         scratch.write("weir.kdl", format!("listen \"unix:{}\"\nadmin \"off\"\n{HELLO}", socket.display()).as_bytes());
     let run = |file: &Path| {
@@ -200,14 +201,14 @@ fn files_have_their_rights_and_go(io: Io) {
     assert_eq!((output.status.code(), said), (Some(1), line));
     assert_eq!(fs::read(&other).expect("it is there"), b"mine");
     assert!(ask(&socket));
-    // Somebody else's name is not removed.
+    // weir does not remove another program's socket.
     fs::remove_file(&socket).expect("it is there");
     let _theirs = UnixListener::bind(&socket).expect("nothing is there");
     weir.stop();
     assert!(socket.exists());
 }
 
-/// Runs this under clients that ask over new connections all the time: none is lost.
+/// Runs this under clients that send requests over new connections all the time: none is lost.
 fn under_load(path: &Path, run: impl FnOnce(&dyn Fn())) {
     let (over, done, lost) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -246,7 +247,7 @@ fn reloads_lose_nobody(io: Io) {
             weir.rewrite(&one);
             assert_eq!(weir.answer(&["reload"]), "");
             assert!(!comes.exists() && UnixStream::connect(&comes).is_err());
-            // Who is connected may ask once more.
+            // A connected client may send one more request.
             kept.get("/kept");
             assert_eq!(kept.reply().status, 200);
             more();
@@ -280,11 +281,11 @@ fn upgrades_lose_nobody(io: Io) {
     weir.rewrite(&one);
     weir.upgrade();
     eventually("it has the usual mode", || mode(&socket) == 0o660);
-    // A new program that fails takes nothing with it.
+    // A new program that fails removes nothing.
     weir.rewrite(&format!("{one}listen \"unix:{}/no/s\"\n", socket.display()));
     assert!(!weir.ask(&["upgrade"]).status.success());
     assert!(ask(&socket), "its name is there still");
-    // What another program has put there is not taken for its own.
+    // weir does not mistake another program's socket for its own.
     weir.rewrite(&one.replace("\"\n", "\" mode=\"0600\"\n"));
     fs::remove_file(&socket).expect("it is there");
     let _theirs = UnixListener::bind(&socket).expect("nothing is there");

@@ -1,4 +1,5 @@
-//! The real binary under a written configuration: start, readiness, end, and what it may not leave behind.
+//! The real binary under a written configuration: start, readiness, end, and leftovers that are
+//! forbidden.
 
 use std::fs;
 use std::io::Read;
@@ -13,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Scratch, Server, Waiting, eventually, eventually_or};
 
-/// Which driver weir is told to use.
+/// The driver that weir should use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Io {
     /// io_uring.
@@ -23,7 +24,7 @@ pub enum Io {
 }
 
 impl Io {
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Io::Uring => "uring",
@@ -35,7 +36,7 @@ impl Io {
 /// A running weir.
 #[derive(Debug)]
 pub struct Weir {
-    /// Where it listens.
+    /// The address of its listener.
     pub address: SocketAddr,
     child: Child,
     /// The process that has taken over; 0: none.
@@ -45,9 +46,9 @@ pub struct Weir {
     scratch: Scratch,
 }
 
-/// A port that nobody listens on: below the range that the kernel gives to outgoing connections. It is found without listening:
-/// a program that another test starts at this moment has a copy of the socket until it runs, and a listening one would be in
-/// the way.
+/// Returns a port without a listener, below the range that the kernel gives to outgoing
+/// connections. The search does not listen: a program that another test starts at this moment has a
+/// copy of the socket until it runs, and a listening one would block the port.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 200) as u16 * 100;
@@ -65,8 +66,8 @@ fn can_be_bound(port: u16) -> bool {
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).is_ok()
 }
 
-/// One upstream `app` with one server and so many connections to it, made in advance, and the route to it; `more` stands inside
-/// the upstream.
+/// Returns one upstream `app` with one server and this many connections to it, made in advance, and
+/// the route to it; `more` is inside the upstream.
 pub fn app(server: &Server, connections: u32, more: &str) -> String {
     let address = server.address;
     format!(
@@ -74,12 +75,13 @@ pub fn app(server: &Server, connections: u32, more: &str) -> String {
     )
 }
 
-/// The status as JSON.
+/// Returns the status as JSON.
 pub fn status(weir: &Weir) -> serde_json::Value {
     serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
-/// The addresses that a configuration listens on, those of `metrics` last; without unix sockets.
+/// Returns the addresses of a configuration's listeners, those of `metrics` last; without unix
+/// sockets.
 fn listeners(text: &str) -> Vec<SocketAddr> {
     let of = |word| text.split(word).skip(1).filter_map(|rest: &str| rest.split_once('"'));
     let quoted = of("listen \"").chain(of("metrics \""));
@@ -88,8 +90,8 @@ fn listeners(text: &str) -> Vec<SocketAddr> {
 }
 
 impl Weir {
-    /// Starts `weir run` with the driver, the number of workers and the rest of the configuration, and waits until it
-    /// accepts on all addresses.
+    /// Starts `weir run` with the driver, the number of workers and the rest of the configuration,
+    /// and waits until it accepts on all addresses.
     pub fn start(io: Io, workers: u32, rest: &str) -> Weir {
         Weir::start_by(io, workers, rest, Command::new(env!("CARGO_BIN_EXE_weir")))
     }
@@ -151,12 +153,12 @@ impl Weir {
         eventually_or("weir accepts", accepts, || format!("at {address}; it said:\n{}", said()));
     }
 
-    /// What it wrote to stdout and stderr so far.
+    /// Returns what it has written to stdout and stderr.
     pub fn said(&self) -> String {
         self.said.lock().expect("no reader panicked").clone()
     }
 
-    /// Its process id; after an upgrade that of the program in charge.
+    /// Returns its process id; after an upgrade that of the program in charge.
     pub fn pid(&self) -> u32 {
         match self.in_charge.load(Ordering::Relaxed) {
             0 => self.child.id(),
@@ -164,7 +166,8 @@ impl Weir {
         }
     }
 
-    /// Has a new program take over, and waits until it has. The number of the one before.
+    /// Upgrades it, and waits until the new program has taken over. Returns the previous process
+    /// id.
     pub fn upgrade(&self) -> u32 {
         let before = self.pid();
         assert!(self.answer(&["upgrade"]).is_empty(), "nothing is to be said of success");
@@ -172,7 +175,7 @@ impl Weir {
         before
     }
 
-    /// The number of the process that is in charge now, which is [`Weir::pid`] from now on.
+    /// Returns the id of the process in charge, which [`Weir::pid`] returns from now on.
     pub fn follow(&self) -> u32 {
         let status: serde_json::Value = serde_json::from_str(&self.answer(&["status", "--json"])).expect("JSON");
         let pid = status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a number");
@@ -180,7 +183,8 @@ impl Weir {
         pid
     }
 
-    /// All processes that run its configuration: old ones, the one in charge, and new ones that are not yet.
+    /// Returns all processes that run its configuration: old ones, the one in charge, and new ones
+    /// that are not yet.
     pub fn processes(&self) -> Vec<u32> {
         let directory = self.scratch.path("").to_string_lossy().into_owned();
         let runs_it = |pid: &u32| {
@@ -193,19 +197,19 @@ impl Weir {
         all.filter(runs_it).collect()
     }
 
-    /// Open descriptors.
+    /// Returns the number of open descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("weir runs").count()
     }
 
-    /// Open sockets.
+    /// Returns the number of open sockets.
     pub fn sockets(&self) -> usize {
         let all = fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("weir runs");
         let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         links.filter(|to| to.to_string_lossy().starts_with("socket:")).count()
     }
 
-    /// Resident memory in bytes, without file pages.
+    /// Returns the resident memory in bytes, without file pages.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("weir runs");
         let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("the kernel tells");
@@ -213,7 +217,7 @@ impl Weir {
         digits.parse::<u64>().expect("a number") * 1024
     }
 
-    /// User and system time that it used, in clock ticks.
+    /// Returns the user and system time that it used, in clock ticks.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("weir runs");
         let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
@@ -254,22 +258,22 @@ impl Weir {
         }
     }
 
-    /// Where its admin socket is.
+    /// Returns the path of its admin socket.
     pub fn admin(&self) -> PathBuf {
         self.scratch.path("admin.sock")
     }
 
-    /// Runs `weir` with these arguments, so that it asks this one.
+    /// Runs `weir` with these arguments, so that it queries this weir.
     pub fn ask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).env("WEIR_ADMIN", self.admin()).env_remove("COLUMNS").stdin(Stdio::null());
         command.output().expect("weir starts")
     }
 
-    /// The standard output of a question that must be answered.
+    /// Returns the standard output of a command that must succeed.
     ///
     /// # Panics
-    /// It isn't.
+    /// It fails.
     pub fn answer(&self, arguments: &[&str]) -> String {
         let output = self.ask(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -277,30 +281,31 @@ impl Weir {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What it says of itself now, for a test that failed: clients, servers, and what each connection waits for.
+    /// Returns its present status, for a failed test: clients, servers, and what each connection
+    /// waits for.
     fn state(&self) -> String {
         if !self.admin().exists() {
             return "not to be asked".to_owned();
         }
-        // The question has its own limit of time.
+        // The command has its own timeout.
         let output = self.ask(&["status", "--json"]);
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// Writes its configuration anew: this in place of what [`Weir::start`] was given.
+    /// Rewrites its configuration: replaces the text that [`Weir::start`] was given.
     pub fn rewrite(&self, rest: &str) {
         let text = fs::read_to_string(self.config_file()).expect("it is there");
         let head = text.split_inclusive('\n').take_while(|line| !line.starts_with("listen ")).collect::<String>();
         fs::write(self.config_file(), format!("{head}listen \"{}\"\n{rest}", self.address)).expect("it can be written");
     }
 
-    /// Where its configuration lies.
+    /// Returns the path of its configuration.
     pub fn config_file(&self) -> PathBuf {
         self.scratch.path("weir.kdl")
     }
 }
 
-/// Ends a weir whose test failed, with whatever was started in its place, and shows what it said.
+/// Ends a weir whose test failed, with everything started in its place, and shows what it printed.
 impl Drop for Weir {
     fn drop(&mut self) {
         if std::thread::panicking() {
