@@ -1,6 +1,6 @@
 //! The command line as a user meets it: help, exit codes, reports, start, signals. Runs the real binary.
 //!
-//! Help texts lie in `help/`; `UPDATE=1 cargo test -p weir --test cli` writes them. Every wait is for an event, with a
+//! Help texts are in `help/`; `UPDATE=1 cargo test -p weir --test cli` writes them. Every wait is for an event, with a
 //! deadline.
 
 use std::fs;
@@ -34,7 +34,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A file of this test, gone at its end.
+/// A file of this test, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -150,7 +150,7 @@ fn check_says_nothing_to_programs_when_all_is_well() {
     assert_eq!((code(&checked), stdout(&checked), stderr(&checked)), (0, String::new(), String::new()));
 }
 
-/// As nginx, Apache, Caddy and Traefik are asked.
+/// With the options of nginx, Apache, Caddy and Traefik.
 #[test]
 fn check_is_done_by_the_words_of_others() {
     let (good, bad) = (Scratch::new("habit.kdl", GOOD), Scratch::new("habit-bad.kdl", "listen 1\n"));
@@ -187,7 +187,7 @@ fn import_writes_what_check_takes_and_says_what_it_has_not() {
     ] {
         assert!(told.contains(part), "{part} in {told}");
     }
-    // Wrong words, another program's file, one that ends too early, one that is not there.
+    // Wrong words, another program's file, a truncated one, a missing one.
     assert_eq!(code(&output(&["import", "apache", file.path()])), 2);
     for (program, text, hint) in [
         ("haproxy", nginx, ":1:1"),
@@ -248,7 +248,7 @@ fn rights_that_a_configuration_needs_are_told() {
     let file = Scratch::new("rights.kdl", "listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
     let json = output(&["check", "-c", file.path(), "--json"]);
     assert!(code(&json) == 0 && stdout(&json).contains("\"capability\":\"CAP_NET_RAW\""), "{}", stdout(&json));
-    // On a terminal lines say so; programs go by the code.
+    // On a terminal it prints a line; programs use the code.
     assert_eq!(stdout(&output(&["check", "-c", file.path()])), "");
 }
 
@@ -382,7 +382,7 @@ fn a_second_weir_does_not_share_the_port_of_the_first() {
 
 #[test]
 fn an_address_of_another_machine_is_code_1() {
-    // TEST-NET-1, RFC 5737: nobody has it.
+    // TEST-NET-1, RFC 5737: no machine has it.
     let refused = output(&["reverse", "--listen", "192.0.2.1:8080", "--to", "127.0.0.1:9"]);
     assert_eq!(code(&refused), 1);
     assert!(stderr(&refused).contains("192.0.2.1:8080"), "{}", stderr(&refused));
@@ -390,7 +390,7 @@ fn an_address_of_another_machine_is_code_1() {
 
 #[test]
 fn a_privileged_port_is_code_77_and_names_the_capability() {
-    // Only where the kernel would refuse: with setpriv the capability can be dropped even by root.
+    // Only where the kernel would refuse: with setpriv even root can drop the capability.
     let floor = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if floor.trim().parse::<u16>().is_ok_and(|first| first <= 80) {
         eprintln!("skipped: this machine has no privileged ports");
@@ -411,7 +411,7 @@ fn a_privileged_port_is_code_77_and_names_the_capability() {
     assert!(stderr(&refused).contains("CAP_NET_BIND_SERVICE"), "{}", stderr(&refused));
 }
 
-/// A started weir that has said where it listens.
+/// A started weir that has printed its address.
 struct Running {
     child: Child,
     address: SocketAddr,
@@ -422,7 +422,7 @@ struct Running {
 impl Running {
     fn start(arguments: &[&str]) -> Running {
         let mut command = weir();
-        // Tests that run at once would be in each other's way.
+        // Concurrent tests would use the same socket.
         command.args(arguments).env("WEIR_ADMIN", "off").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -442,8 +442,8 @@ impl Running {
         patient(TcpStream::connect(self.address).unwrap())
     }
 
-    /// Waits for the end; gives the exit code and what was said after the first line that somebody should look at, but for servers that
-    /// nobody can reach: most tests have none, and weir says so when it has found out.
+    /// Waits for the end. Returns the exit code and the output after the first warning, except for unreachable servers:
+    /// most tests have none, and weir warns when it has noticed.
     fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let (sender, ended) = mpsc::channel();
@@ -489,7 +489,7 @@ fn an_idle_weir_ends_at_sigterm_and_at_sigint() {
     }
 }
 
-/// A request that is on its way: it has reached the server, which answers when it is told.
+/// A request under way: it has reached the server, which responds on a signal.
 struct Unanswered {
     weir: Running,
     client: Patient<TcpStream>,
@@ -510,7 +510,7 @@ impl Unanswered {
         Unanswered { weir, client, server }
     }
 
-    /// SIGTERM was noticed when nothing new is accepted.
+    /// SIGTERM was noticed when weir no longer accepts.
     fn drain(&self) {
         self.weir.signal("TERM");
         eventually("nothing new is accepted", || TcpStream::connect(self.weir.address).is_err());
@@ -528,12 +528,12 @@ fn sigterm_lets_a_request_finish() {
     assert_eq!(request.weir.wait(), (Some(0), String::new()));
 }
 
-/// Drains while eight clients of two workers wait for one connection, which the server ends after each answer if told.
+/// Drains while eight clients of two workers wait for one connection, which the server ends after each response if set.
 fn drain_with_one_connection(ends: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
     let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
-    // However long an answer takes.
+    // However long a response takes.
     let weir = Running::start(&[&arguments[..], &["--connections-max", "1"]].concat());
     let mut clients: Vec<_> = (0..8).map(|_| weir.connect()).collect();
     for client in &mut clients {
@@ -565,13 +565,13 @@ fn drain_with_one_connection(ends: bool) {
     assert_eq!(weir.wait(), (Some(0), String::new()));
 }
 
-/// The one connection belongs to one worker; clients of the other one get their answers too.
+/// The only connection belongs to one worker; clients of the other worker also get their responses.
 #[test]
 fn sigterm_lets_requests_of_all_workers_finish() {
     drain_with_one_connection(false);
 }
 
-/// Also when the connection has to be made again, by a worker that has no clients left itself.
+/// Even if the connection has to be made again, by a worker without clients.
 #[test]
 fn a_drained_worker_still_connects_for_the_others() {
     drain_with_one_connection(true);

@@ -1,7 +1,8 @@
-//! Proves: with the right to it the kernel drops packets of who is banned before there is a connection, to weir's ports and no others, of both families,
-//! until the ban ends; a reload changes what is dropped, and nothing stays behind weir, however it ends. Without the right weir says so and does it
-//! by itself; the right is one thread's. How: the real binary in a network namespace of the test, and clients of addresses that it routes to itself.
-//! docs/semantics.md §22.
+//! Proves: with the right to it the kernel drops packets of banned clients before there is a
+//! connection, only to weir's ports, of both families, until the ban ends. A reload changes what is
+//! dropped, and nothing remains after weir, however it ends. Without the right weir says so and
+//! rejects the clients itself; only one thread has the right. How: the real binary in a network
+//! namespace of the test, and clients of addresses that it routes to itself. docs/semantics.md §22.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;
@@ -16,7 +17,7 @@ use crate::kit::{
 
 on_both_drivers!(packets_of_the_banned_are_dropped, without_the_right_weir_does_it);
 
-/// Weir's addresses, and those that are clients'.
+/// weir's addresses, and those of clients.
 const NETWORK: [&str; 4] = [
     "addr add 198.18.0.1/24 dev lo",
     "route add local 198.18.1.0/24 dev lo",
@@ -41,7 +42,7 @@ pub(crate) fn address(text: &str) -> IpAddr {
 /// Begins to connect.
 pub(crate) fn knock(from: &str, to: SocketAddr) -> Socket {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a descriptor");
-    // IPv6 binds to its own addresses only.
+    // IPv6 binds only to its own addresses.
     set_ip_freebind(&socket, true).expect("a socket option");
     socket.bind(&SocketAddr::new(address(from), 0).into()).expect("it is routed to here");
     socket.set_nonblocking(true).expect("a socket option");
@@ -49,17 +50,17 @@ pub(crate) fn knock(from: &str, to: SocketAddr) -> Socket {
     socket
 }
 
-/// How many packets of the banned the kernel has dropped.
+/// Returns the number of packets of banned clients that the kernel has dropped.
 fn dropped(weir: &Weir) -> u64 {
     status(weir)["bans"]["packets_dropped"].as_u64().expect("a number")
 }
 
-/// Whether somebody of this address is let in: neither dropped nor refused.
+/// Whether a client of this address is accepted: neither dropped nor refused.
 fn is_let_in(weir: &Weir, from: &str, to: SocketAddr) -> bool {
     lets_in(weir, || knock(from, to))
 }
 
-/// The same of whoever begins to connect.
+/// The same for a client that connects by `knock`.
 pub(crate) fn lets_in(weir: &Weir, knock: impl FnOnce() -> Socket) -> bool {
     let (before, socket) = (dropped(weir), knock());
     let mut is_let_in = None;
@@ -75,7 +76,7 @@ pub(crate) fn lets_in(weir: &Weir, knock: impl FnOnce() -> Socket) -> bool {
     is_let_in == Some(true)
 }
 
-/// Tables of nftables. None: the program that lists them is not there.
+/// Returns the tables of nftables. None: the program that lists them is missing.
 fn tables() -> Option<String> {
     let listed = Command::new("nft").args(["list", "tables"]).output().ok()?;
     Some(String::from_utf8_lossy(&listed.stdout).into_owned())
@@ -117,7 +118,7 @@ fn packets_of_the_banned_are_dropped(io: Io) {
             assert_eq!(is_let_in(&weir, from, to), is_in, "{from} to {to}");
         }
         assert!(weir.answer(&["status"]).contains("3 in force (3 in the kernel, nftables)"));
-        // Another listener, and somebody who is never banned from now on.
+        // Another listener, and addresses that are exempt from now on.
         weir.rewrite(&format!(
             "listen \"{later}\"\n{rest}shield {{ allow \"198.18.1.64/30\"; limit \"o\" count=\"open\" max=1000; }}\n"
         ));
@@ -129,7 +130,7 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         assert!(is_let_in(&weir, "198.18.1.5", four));
         weir.answer(&["ban", "add", "198.18.1.5", "--for", "1s"]);
         eventually("it ends by itself", || is_let_in(&weir, "198.18.1.5", four));
-        // The program that takes over has a table of its own.
+        // The program that takes over has a separate table.
         weir.upgrade();
         assert_eq!(weir.answer(&["ban", "list"]), "nobody is banned\n", "nothing is kept without a file");
         eventually("the old one's table is gone", || is_let_in(&weir, "fd00:2::5", six));

@@ -1,6 +1,8 @@
-//! `weir bomb --http2` as a user runs it. Proves: what both sides count is the same, whatever is asked, with and without TLS; resets, GOAWAY and
-//! servers without HTTP/2 are told by word; who stalls is no burden to the others; wrong options are refused with the way out. How: the
-//! real generator on both drivers, against the real proxy, nginx, and a server that is written frame by frame.
+//! `weir bomb --http2` as a user runs it. Proves: both sides have the same counts, whatever the
+//! request, with and without TLS; resets, GOAWAY and servers without HTTP/2 are reported by word; a
+//! stalled stream does not burden the others; wrong options are rejected with a remedy. How: the
+//! real generator on both drivers, against the real proxy, nginx, and a server written frame by
+//! frame.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,14 +39,14 @@ fn bomb(io: Io, words: &[&str]) -> Output {
     finish(command.args(["bomb", "--http2", "--io", io.word()]).args(words))
 }
 
-/// What it counted in all.
+/// Returns its total counts.
 fn total(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     summary["total"].clone()
 }
 
-/// A listener of HTTP/2 without TLS.
+/// Returns a listener of HTTP/2 without TLS.
 fn h2c(address: SocketAddr) -> String {
     format!("listen \"{address}\" {{ protocols \"h2c\" }}\n")
 }
@@ -54,7 +56,7 @@ fn status(weir: &Weir, name: &str) -> u64 {
     status["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", status["totals"]))
 }
 
-/// Sums up what it is sent, and says so; `/large` gives a lot, `/missing` nothing.
+/// Responds with the sum of the request body; `/large` gives a lot, `/missing` nothing.
 struct Bodies;
 
 const LARGE: usize = 300_000;
@@ -118,7 +120,7 @@ fn bodies_go_both_ways(io: Io) {
     let weir = Weir::start(io, 2, &format!("{}{}", h2c(address), app(&server, 40, "")));
     let file = scratch.write("body", &pattern(200_000));
     let (body, url) = (format!("@{}", file.display()), format!("http://{address}"));
-    // More at once than any window takes.
+    // More at once than any window allows.
     let words = ["-c", "2", "--streams", "20", "-n", "100", "--json", "--same-body"];
     let sent = total(&bomb(io, &[&words[..], &["--body", &body, &url]].concat()));
     assert_eq!(sent["requests"], json!({ "answered": 100 }), "{sent}");
@@ -165,7 +167,7 @@ fn an_nginx_that_leaves_is_left(io: Io) {
         assert_eq!(one["requests"], json!({ "answered": 400 }), "{one}");
         assert_eq!(one["goaways"], json!({ "no-error": 8 }), "{one}");
         assert!(one["ends"]["announced"].as_u64().is_some_and(|ends| ends >= 7), "{one}");
-        // What was on its way has no answer, and is told.
+        // Requests under way have no response, and are reported.
         let many = ["-c", "2", "--streams", "10", "-n", "400", "--json", "--same-body", &url];
         let many = total(&bomb(io, &[&many[..], tls].concat()));
         let of = |word: &str| many["requests"][word].as_u64().unwrap_or(0);
@@ -174,8 +176,8 @@ fn an_nginx_that_leaves_is_left(io: Io) {
     }
 }
 
-/// A server of HTTP/2 by hand: `answer` says what to send upon each request, by its number on the connection and its stream. It ends when it
-/// has had `connections` of them.
+/// Starts a server of HTTP/2 by hand: `answer` returns what to send for each request, by its number
+/// on the connection and its stream. It ends when it has had `connections` of them.
 fn by_hand(
     connections: usize,
     answer: impl Fn(usize, u32) -> Vec<u8> + Send + 'static,
@@ -192,7 +194,7 @@ fn by_hand(
     (address, std::thread::spawn(serve))
 }
 
-/// Until the client closes.
+/// Serves until the client closes.
 fn serve_by_hand(far: &mut TcpStream, answer: &impl Fn(usize, u32) -> Vec<u8>) {
     let mut preface = [0; 24];
     far.read_exact(&mut preface).expect("the preface");
@@ -206,7 +208,7 @@ fn serve_by_hand(far: &mut TcpStream, answer: &impl Fn(usize, u32) -> Vec<u8>) {
         if head[3] == HEADERS {
             let said = answer(requests, u32::from_be_bytes([head[5], head[6], head[7], head[8]]));
             requests += 1;
-            // A client that has left needs no answer.
+            // A client that has left needs no response.
             let _ = far.write_all(&said);
         }
     }
@@ -217,7 +219,8 @@ fn ok(stream: u32, length: usize, flags: u8) -> Vec<u8> {
 }
 
 fn resets_and_goaways_are_told_by_word(io: Io) {
-    // In turn: refused, calmed, cut off within a body, shorter than announced, whole; then the server leaves with a reason.
+    // In turn: refused, calmed, cut off within a body, shorter than announced, complete; then the
+    // server leaves with a reason.
     let (address, server) = by_hand(2, |nth, stream| match nth {
         0 => frame(RST_STREAM, 0, stream, &7u32.to_be_bytes()),
         1 => frame(RST_STREAM, 0, stream, &11u32.to_be_bytes()),
@@ -247,7 +250,7 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
 }
 
 fn what_is_late_is_given_up_and_the_connection_goes_on(io: Io) {
-    // Every second request has no answer.
+    // Every second request has no response.
     let (address, server) = by_hand(1, |nth, stream| if nth % 2 == 0 { ok(stream, 0, END_STREAM) } else { Vec::new() });
     let url = format!("http://{address}/");
     let total = total(&bomb(io, &["-c", "1", "--streams", "2", "-n", "10", "--timeout", "50ms", "--json", &url]));
@@ -277,7 +280,7 @@ fn servers_without_http_2_are_told(io: Io) {
         (&3.into(), &3.into()),
         "{alerted}"
     );
-    // One that has never heard of it says nothing.
+    // A server that does not know it stays silent.
     let front = Front::start(server.address, serving(&files, None));
     let ignored = ask(&format!("https://{}/", front.address));
     assert_eq!(ignored.status.code(), Some(1));
@@ -301,7 +304,7 @@ fn who_stalls_is_no_burden_to_the_others(io: Io) {
     assert!(honest["requests"]["answered"].as_u64().is_some_and(|count| count > 0), "{honest}");
     let others = ["reset", "closed", "truncated", "timed_out", "not_http"];
     assert!(others.iter().all(|word| honest["requests"][word].is_null()), "{honest}");
-    // Heads come, bodies don't: what is not reset is unfinished.
+    // Heads come, bodies do not: streams that are not reset are unfinished.
     assert!(stalled["requests"]["answered"].is_null(), "{stalled}");
     assert!(stalled["bytes_in"].as_u64().is_some_and(|bytes| bytes < LARGE as u64), "{stalled}");
     eventually("all have left", || status(&weir, "client_connections") == 0);

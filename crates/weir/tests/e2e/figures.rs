@@ -1,7 +1,8 @@
-//! Proves: the percentiles of `status` are those that clients measure (docs/semantics.md §7). How: servers delay by a fixed
-//! distribution, clients take the time of each request. What weir sees of a request lies between the server's delay and what
-//! the client saw, so each percentile does too, on a machine however busy; the two agree as far as the clients' own overshoot
-//! allows, and a bucket of weir's histogram.
+//! Proves: the percentiles of `status` are those that clients measure (docs/semantics.md §7). How:
+//! servers delay by a fixed distribution, clients take the time of each request. weir's time of a
+//! request is between the server's delay and the client's time, and so is each percentile, on a
+//! machine however busy. The two agree as far as the clients' own overshoot allows, and a bucket of
+//! weir's histogram.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ on_both_drivers!(
     percentiles_are_what_clients_measure,
 );
 
-/// Delays in milliseconds, and how many of 1,000 requests have them: each percentile that is told lies well inside one.
+/// Delays in milliseconds, and how many of 1,000 requests have them: each reported percentile is
+/// well inside one.
 const DELAYS: [(u64, usize); 6] = [(5, 600), (10, 200), (20, 130), (30, 45), (60, 20), (100, 5)];
 const CLIENTS: usize = 10;
 /// As in `status`, in 10,000ths, with the delay that it must show.
@@ -28,20 +30,21 @@ const PERCENTILES: [(&str, usize, u64); 6] = [
     ("p999_us", 9_990, 100),
 ];
 
-/// The delays of all requests, spread evenly: request `n` has that of rank `n * 7` mod 1,000.
+/// Returns the delays of all requests, spread evenly: request `n` has that of rank `n * 7` mod
+/// 1,000.
 fn delays() -> Vec<u64> {
     let sorted: Vec<u64> = DELAYS.iter().flat_map(|(delay, count)| vec![*delay; *count]).collect();
     (0..sorted.len()).map(|n| sorted[n * 7 % sorted.len()]).collect()
 }
 
-/// Answers after as many milliseconds as the request says.
+/// Responds after the number of milliseconds in the request.
 fn delayed(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let delay = request.target.split("delay=").nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
     std::thread::sleep(Duration::from_millis(delay));
     link.honest(request)
 }
 
-/// What a client measures of each of its requests, microseconds.
+/// Returns a client's times of its requests, microseconds.
 fn measure(weir: &Weir, delays: &[u64]) -> Vec<u64> {
     let mut client = Client::connect(weir.address);
     let ask = |delay: &u64| {
@@ -53,14 +56,14 @@ fn measure(weir: &Weir, delays: &[u64]) -> Vec<u64> {
     delays.iter().map(ask).collect()
 }
 
-/// The same rank as weir's: the smallest value that so many of 10,000 don't exceed.
+/// Returns the same rank as weir: the smallest value that this many of 10,000 do not exceed.
 fn percentile(sorted: &[u64], of_10_000: usize) -> u64 {
     sorted[(sorted.len() * of_10_000).div_ceil(10_000).max(1) - 1]
 }
 
 fn percentiles_are_what_clients_measure(io: Io) {
     let server = Server::start(delayed);
-    // A connection for each client: nobody waits for another's answer.
+    // A connection for each client: no request waits for another's response.
     let weir = Weir::start(io, 2, &app(&server, 2 * CLIENTS as u32, " pipeline \"off\"\n"));
     weir.answer(&["status", "--wait"]);
     let delays = delays();

@@ -1,7 +1,8 @@
-//! Connections to servers that somebody in the middle forgot: what is sent on them is lost, and nobody says so. A safe request
-//! is answered by a new connection all the same (docs/semantics.md §3). A server that only reads slowly is not taken for one. Proves
-//! that the kernel tells in time, on both drivers; that it costs 3 s at most is held where time is not this machine's, in the tests
-//! of weir-proxy (`machine/unheard.rs`).
+//! Connections to servers that a machine in between has forgotten: packets on them are lost without
+//! any notice. A safe request gets its response over a new connection all the same
+//! (docs/semantics.md §3). A server that only reads slowly is not mistaken for that. Proves that
+//! the kernel notices in time, on both drivers. That it costs 3 s at most is tested where time is
+//! independent of the machine, in weir-proxy (`machine/unheard.rs`).
 
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,12 @@ fn eager(server: &Server) -> String {
     )
 }
 
-/// From which ports new connections come, in this network namespace.
+/// Sets the source ports of new connections, in this network namespace.
 fn connect_from(ports: &str) {
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", ports).expect("a namespace of its own");
 }
 
-/// Packets of connections from the first range to this port vanish, in both directions.
+/// Drops packets of connections from the first range to this port, in both directions.
 fn forget(port: u16) {
     let rules = format!(
         "table inet weir {{ chain input {{ type filter hook input priority 0; \
@@ -55,10 +56,10 @@ fn forgotten_connections_cost_a_get_seconds(io: Io) {
         assert_eq!(server.log().accepted, CONNECTIONS);
         forget(server.address.port());
         let first = timed_get(&weir);
-        // The others that rested were forgotten, too, and nobody pays for them again.
+        // The other idle connections were also forgotten, and cost no further request any time.
         let next = (0..20).map(|_| timed_get(&weir)).max().unwrap_or_default();
         eprintln!("{}: {first:?} on a forgotten connection, then at most {next:?}", io.word());
-        // Without weir's own look it would be a quarter of an hour.
+        // Without weir's own check it would be a quarter of an hour.
         assert!(first < Duration::from_secs(10), "{first:?}");
         assert!(next < Duration::from_secs(2), "{next:?}");
         weir.stop();
@@ -66,7 +67,7 @@ fn forgotten_connections_cost_a_get_seconds(io: Io) {
     });
 }
 
-/// Reads a body only when it is told to.
+/// Reads a body only on a signal.
 struct Pausing;
 
 impl Behaviour for Pausing {
@@ -93,7 +94,7 @@ fn an_upload_to_a_server_that_pauses_survives(io: Io) {
     server.wait("the upload begins", |log| log.events.iter().any(|event| event == "head"));
     let (mut writer, rest) = (client.stream(), rest.to_vec());
     let upload = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &rest));
-    // Twice as long as silence would be borne. Others are answered meanwhile.
+    // Twice the tolerated silence. Others get responses meanwhile.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(6) {
         timed_get(&weir);

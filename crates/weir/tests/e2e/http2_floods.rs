@@ -1,6 +1,8 @@
-//! Proves: attacks on HTTP/2 that are known by a number cost the real program no more memory than its connections may have, and no more
-//! processor time than honest requests would, and everybody else is served meanwhile. How: thirty connections send each flood until
-//! weir ends them; what the process uses is read from /proc. What a single connection may do is in `crates/weir-http/tests/h2/bounds.rs`.
+//! Proves: known attacks on HTTP/2 cost the real program no more memory than its connections may
+//! have, and no more processor time than honest requests would, and all other clients are served
+//! meanwhile. How: thirty connections send each flood until weir ends them; the resources of the
+//! process are read from /proc. The limits of a single connection are tested in
+//! `crates/weir-http/tests/h2/bounds.rs`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,37 +22,41 @@ on_both_drivers!(
 
 /// Connections that flood at a time.
 const ATTACKERS: usize = 30;
-/// What each of them has to say.
+/// Bytes of each flood.
 const FLOOD_BYTES: usize = 512 << 10;
-/// Memory that a connection may cost: what waits to be sent, a frame, its streams, its table and a block (bounds.rs), and buffers to receive.
+/// Memory that a connection may cost: data that waits to be sent, a frame, its streams, its table
+/// and a block (bounds.rs), and receive buffers.
 const CONNECTION_BYTES: u64 = 384 << 10;
-/// Honest requests whose processor time a flood may cost at most, and ticks that are lost in the noise.
+/// Honest requests whose processor time a flood may cost at most, and ticks that are lost in the
+/// noise.
 const WORTH: usize = 3000;
 const NOISE_TICKS: u64 = 30;
 
-/// A head as a block, without an index.
+/// Returns a head as a block, without an index.
 fn head(method: &str) -> Vec<u8> {
     header_block(&[(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", "/")])
 }
 
-/// As many repetitions as make a flood.
+/// Repeats bytes until they are a flood.
 fn often(bytes: &[u8]) -> Vec<u8> {
     bytes.repeat(FLOOD_BYTES / bytes.len())
 }
 
-/// So many streams, each with what `what` makes of its number.
+/// Returns this many streams, each with the result of `what` for its number.
 fn streams(count: u32, what: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     (0..count).flat_map(|number| what(1 + 2 * number)).collect()
 }
 
-/// The request of a stream with more to come.
+/// Returns the request of a stream with more to come.
 fn post(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &head("POST"))
 }
 
-/// A head whose fields are references to one of 3,000 bytes in the table, which is made first.
+/// Returns a head whose fields are references to one of 3,000 bytes in the table, which is made
+/// first.
 fn references(count: usize) -> Vec<u8> {
-    // A literal with indexing and a new name, RFC 7541 §6.2.1; index 62 is what was added last, RFC 7541 §2.3.3.
+    // A literal with indexing and a new name, RFC 7541 §6.2.1; index 62 is the last addition,
+    // RFC 7541 §2.3.3.
     let (name, value) = (b"x", [b'v'; 3000]);
     let mut block = head("GET");
     block.extend([0x40, 1]);
@@ -65,7 +71,7 @@ fn references(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Each attack by its number, and what is sent behind the preface.
+/// Returns each attack by its number, and its bytes behind the preface.
 fn floods() -> Vec<(&'static str, Vec<u8>)> {
     let open = |more: &[u8]| [post(1), often(more)].concat();
     let unended = frame(HEADERS, 0, 1, &head("GET"));
@@ -121,13 +127,14 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Sends all of it, or what weir takes, and reads until the end; memory at the highest that was seen.
+/// Sends all of it, or what weir accepts, and reads until the end. Returns the largest observed
+/// memory.
 fn attack(weir: &Weir, address: SocketAddr, flood: &[u8]) -> u64 {
     let connections: Vec<TcpStream> = (0..ATTACKERS)
         .map(|_| {
             let mut stream = TcpStream::connect(address).expect("weir accepts");
             bounded(&stream);
-            // An error is what is hoped for: weir has ended the connection.
+            // An error is hoped for: weir has ended the connection.
             let _ = stream.write_all(&[&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat());
             let _ = stream.write_all(flood);
             stream
@@ -153,7 +160,7 @@ fn floods_are_cheap(io: Io) {
             assert_eq!(client.answer(stream).statuses, [200]);
         }
     };
-    // The first ones make what is kept.
+    // The first ones allocate what is kept.
     honest(WORTH);
     let before = weir.cpu_ticks();
     honest(WORTH);

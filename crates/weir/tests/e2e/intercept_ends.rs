@@ -1,6 +1,9 @@
-//! Proves: through `weir intercept` each direction ends by itself, in either order; who aborts aborts what goes on, on either side, and loses nothing of
-//! what was said before; while weir is stopped new connections pass by; who reads nothing pins no more than docs/buffers.md says; a firewall that tracks
-//! connections harms none, also where a client's port is used again at once. How: the real binary between two networks of the test, clients and servers that do each. Needs root. docs/semantics.md §24.
+//! Proves: through `weir intercept` each direction ends separately, in either order. An abort on
+//! one side aborts the other, and loses no earlier data. While weir is stopped new connections pass
+//! by. A client that reads nothing pins no more than docs/buffers.md says. A firewall that tracks
+//! connections does no harm, even if a client's port is reused at once. How: the real binary
+//! between two networks of the test, with clients and servers that do each. Needs root.
+//! docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -75,7 +78,7 @@ fn either_direction_ends_first(io: Io) {
             let mut told = String::new();
             last.read_to_string(&mut told).expect("an end in order");
             assert_eq!(told, "that is all");
-            // The other way goes on.
+            // The other direction continues.
             let mut back = Vec::new();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -129,7 +132,7 @@ fn who_reads_nothing_pins_little(io: Io) {
     });
 }
 
-/// Whether a server speaks to a new client soon.
+/// Whether a server greets a new client soon.
 fn is_served(between: &Between, from: &str, to: &str) -> bool {
     let client = begin(between, (from, 0), (to, 8080));
     client.set_nonblocking(false).expect("an option");
@@ -137,7 +140,7 @@ fn is_served(between: &Between, from: &str, to: &str) -> bool {
     (&client).read(&mut [0; 4]).is_ok_and(|read| read > 0)
 }
 
-/// What stops the process also stops whoever could say that it is stopped.
+/// A signal that stops the process also stops every thread that could report that.
 fn a_stopped_weir_is_passed_by(io: Io) {
     in_network("a_stopped_weir_is_passed_by", io, || {
         let (between, weir) = (between(), Intercept::start(io, &[]));
@@ -146,7 +149,7 @@ fn a_stopped_weir_is_passed_by(io: Io) {
         eventually("it is taken", || weir.total("tcp_connections") == 1);
         weir.signal("-STOP");
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            // Those that begin before it is noticed wait until it goes on.
+            // Connections that begin before it is noticed wait until weir continues.
             eventually("new connections pass by", || is_served(&between, from, to));
         }
         weir.signal("-CONT");
@@ -162,7 +165,8 @@ fn a_stopped_weir_is_passed_by(io: Io) {
     });
 }
 
-/// Rules that let through what conntrack knows and new connections to servers, and nothing that looks wrong: on the router, and where weir's sockets are.
+/// Rules that accept what conntrack knows and new connections to servers, and nothing that looks
+/// wrong: on the router, and in the namespace of weir's sockets.
 fn where_connections_are_tracked(io: Io) {
     in_network("where_connections_are_tracked", io, || {
         let (between, scratch) = (between(), Scratch::new());

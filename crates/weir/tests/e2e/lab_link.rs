@@ -1,6 +1,8 @@
-//! Proves: `weir lab link` carries packets between two network namespaces, not sooner than it was told, not faster, and loses the same ones with the same seed;
-//! a command runs behind it and has its exit code; nothing is left, whatever ends it; what can't be is refused before anything is changed. How: the real binary in a
-//! network namespace of the test, whose other end is in one that the test makes besides. docs/link.md.
+//! Proves: `weir lab link` carries packets between two network namespaces, not sooner than
+//! configured, not faster, and loses the same ones with the same seed. A command runs behind it,
+//! and weir has its exit code. Nothing is left, however it ends; impossible options are rejected
+//! before anything is changed. How: the real binary in a network namespace of the test, with the
+//! other end in a second one. docs/link.md.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
@@ -32,7 +34,7 @@ fn finished(arguments: &[&str]) -> (i32, String, String) {
     (status.code().expect("an exit code"), stdout, stderr)
 }
 
-/// What interfaces there are here.
+/// Returns the interfaces here.
 fn interfaces() -> String {
     String::from_utf8_lossy(&run("ip", &["-oneline", "address"]).stdout).into_owned()
 }
@@ -53,7 +55,8 @@ impl Running {
         running
     }
 
-    /// The first line of which this is true, from the next one on. Lines come by the clock, and end with the process.
+    /// Returns the first line, from the next one on, for which this is true. Lines come by the
+    /// clock, and end with the process.
     fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         let mut waiting = Waiting::begin();
         for line in self.lines.by_ref() {
@@ -70,7 +73,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// Ends it in order; its last line.
+    /// Ends it in order. Returns its last line.
     pub(crate) fn end(mut self) -> Value {
         self.signal(Signal::INT);
         let last = self.until(|line| line["end"] == true);
@@ -90,12 +93,13 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// That many packets have come to the first way, and none is on its way.
+/// Whether this many packets have come to the first way, and none is on its way.
 fn has_carried(line: &Value, packets: u64) -> bool {
     line["ways"][0]["packets_in"] == packets && line["ways"][0]["held"] == 0
 }
 
-/// Sends numbered packets from here to the far end; those that have come, and how long it took from the first that was sent to the last that came.
+/// Sends numbered packets from here to the far end. Returns those that arrived, and the time from
+/// the first sent to the last received.
 fn send(running: &mut Running, far: &Neighbour, packets: u32, bytes: usize) -> (Vec<u32>, Duration) {
     let receiver = far.inside(|| UdpSocket::bind("198.18.0.2:0").expect("the link is there"));
     let sender = UdpSocket::bind("198.18.0.1:0").expect("the link is there");
@@ -152,7 +156,7 @@ fn a_seed_loses_the_same_packets() {
             let mut running = Running::start(&far, &["--loss", "20%,0%", "--seed", seed]);
             let (came, _) = send(&mut running, &far, 200, 100);
             let last = running.end();
-            // Nobody else sends anything.
+            // No other program sends anything.
             assert_eq!(last["ways"][0]["packets_in"], 200);
             assert_eq!(last["ways"][1]["packets_in"], 0);
             assert_eq!(last["ways"][0]["lost"].as_u64(), Some(200 - came.len() as u64));
@@ -197,7 +201,7 @@ fn nothing_is_left_whatever_ends_it() {
             assert_eq!(status.success(), signal != Signal::KILL, "{status}");
             eventually("nothing is left", || (interfaces(), far.inside(interfaces)) == before);
         }
-        // An end that somebody takes away ends the link.
+        // Removing an end ends the link.
         let mut running = Running::start(&far, &[]);
         far.inside(|| assert!(run("ip", &["link", "delete", "wb"]).status.success()));
         running.until(|line| line["end"] == true);
@@ -223,7 +227,7 @@ fn a_command_runs_behind_the_link() {
         assert_eq!(code, 128 + 15, "{stderr}");
         let (code, _, stderr) = finished(&["--", "no-such-program"]);
         assert!(code == 1 && stderr.contains("can't run no-such-program"), "{stderr}");
-        // Whoever ends weir ends the command, too.
+        // The end of weir also ends the command.
         let mut child = weir(&["--", "sh", "-c", "echo ready; exec sleep 600"]).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a pipe");
@@ -271,7 +275,7 @@ fn what_cannot_be_changes_nothing() {
     });
 }
 
-/// What it says is what somebody types in another shell.
+/// The printed commands work in another shell.
 #[test]
 fn others_enter_as_it_says() {
     in_network("others_enter_as_it_says", || {

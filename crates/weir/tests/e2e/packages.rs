@@ -1,5 +1,6 @@
-//! What packages bring along is true: pages and completions of each verb, the unit, examples, and names of metrics in the dashboard and the
-//! alerts. How: the real binary writes the first, systemd and weir's own checker judge the next, a running weir exports the last.
+//! The contents of packages are correct: pages and completions of each verb, the unit, examples,
+//! and names of metrics in the dashboard and the alerts. How: the real binary writes the first,
+//! systemd and weir's own checker judge the next, a running weir exports the last.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,14 +21,14 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What the binary prints.
+/// Returns what the binary prints.
 fn said(arguments: &[&str]) -> String {
     let output = run(env!("CARGO_BIN_EXE_weir"), arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The verbs that `weir --help` lists.
+/// Returns the verbs that `weir --help` lists.
 fn verbs() -> Vec<String> {
     let help = said(&["--help"]);
     let list = help.split("Commands:\n").nth(1).expect("verbs").split("\n\n").next().unwrap_or_default();
@@ -62,7 +63,8 @@ fn each_verb_has_a_page_and_is_completed() {
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("no verb `dran` here, but "));
 }
 
-/// The unit means the same to every systemd: where systemd-analyze is, it finds nothing in it. `systemctl reload` waits for `weir reload`.
+/// The unit is valid for every systemd: if systemd-analyze exists, it has no findings.
+/// `systemctl reload` waits for `weir reload`.
 #[test]
 fn systemd_takes_the_unit() {
     let unit = text("packaging/weir.service");
@@ -86,7 +88,8 @@ fn systemd_takes_the_unit() {
     let told = String::from_utf8_lossy(&output.stderr);
     let wrong: Vec<&str> = told.lines().filter(|line| line.contains("weir.service")).collect();
     assert!(output.status.success() && wrong.is_empty(), "{told}");
-    // Exposed as little as something can be that listens for the network: 2 of 10, as systemd counts.
+    // Exposed as little as a program that listens on the network can be: 2 of 10, as systemd
+    // counts.
     let file = root().join("packaging/weir.service");
     let judged =
         Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(file).output();
@@ -99,7 +102,8 @@ fn systemd_takes_the_unit() {
     }
 }
 
-/// So has it of an interception, which is packed, and whose rights are those that the documents name.
+/// The same for the unit of an interception, which is packaged, and whose rights are those in the
+/// documents.
 #[test]
 fn systemd_takes_the_unit_of_an_interception() {
     let (name, unit) = ("weir-intercept@.service", text("packaging/weir-intercept@.service"));
@@ -120,7 +124,7 @@ fn systemd_takes_the_unit_of_an_interception() {
     assert!(output.status.success() && !wrong, "{told}");
 }
 
-/// The socket unit opens what the example configuration listens on, and is packed.
+/// The socket unit opens the listeners of the example configuration, and is packaged.
 #[test]
 fn the_socket_unit_fits_the_example() {
     let (socket, example) = (text("packaging/weir.socket"), text("packaging/weir.kdl"));
@@ -134,7 +138,8 @@ fn the_socket_unit_fits_the_example() {
     assert!(!socket.contains("Service="));
 }
 
-/// Instructions of the Containerfile with what follows them, comments and continued lines taken away.
+/// Returns instructions of the Containerfile with their arguments, without comments and continued
+/// lines.
 fn instructions(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n").replace("\\\n", " ");
     let split = |line: &str| line.split_once(' ').map(|(word, rest)| (word.to_owned(), rest.trim().to_owned()));
@@ -145,7 +150,8 @@ fn instructions(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// No image is built here: what the Containerfile copies is what packages lay out, and what it runs is what weir knows.
+/// No image is built here: the Containerfile copies only what packages contain, and runs only what
+/// weir knows.
 #[test]
 fn the_container_file_copies_what_is_there_and_runs_what_weir_knows() {
     let all = instructions(&text("packaging/Containerfile"));
@@ -166,7 +172,7 @@ fn the_container_file_copies_what_is_there_and_runs_what_weir_knows() {
     assert_eq!((words(entry), &health[0]), (vec!["/usr/bin/weir".to_owned()], &"/usr/bin/weir".to_owned()));
     let command = words(command);
     assert_eq!(command[command.len() - 1], "/etc/weir/weir.kdl");
-    // With an option that no verb has, help would not come.
+    // With an unknown option there would be no help.
     for words in [&command[..command.len() - 2], &health[1..]] {
         let words: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
         assert!(said(&words).contains("Usage: weir "), "{words:?}");
@@ -176,7 +182,8 @@ fn the_container_file_copies_what_is_there_and_runs_what_weir_knows() {
     assert_eq!(of("ENV"), ["WEIR_ADMIN=/tmp/admin.sock"]);
 }
 
-/// Lines of a text in YAML as indentation and what stands there. What this file needs of YAML is that blocks are indented evenly, and not with tabs.
+/// Returns lines of a text in YAML as indentation and content. This file only needs even
+/// indentation without tabs.
 fn yaml_lines(text: &str) -> Vec<(usize, &str)> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
     let lines: Vec<(usize, &str)> = lines.map(|line| (line.len() - line.trim_start().len(), line.trim())).collect();
@@ -184,7 +191,7 @@ fn yaml_lines(text: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The forge runs what everybody runs at home, with the Rust that the workspace asks for.
+/// The forge runs the same as developers at home, with the Rust version of the workspace.
 #[test]
 fn the_forge_runs_make_test() {
     let workflow = text(".github/workflows/test.yml");
@@ -203,7 +210,7 @@ fn the_forge_runs_make_test() {
     assert!(image.starts_with(wanted.trim_end_matches('"')), "{image}: the workspace asks for {wanted}");
 }
 
-/// All examples are valid, and those that need no file of yours are so for `weir check`, too.
+/// All examples are valid, and those that need no file of yours are also valid for `weir check`.
 #[test]
 fn examples_are_valid() {
     let entries = fs::read_dir(root().join("examples")).expect("examples").map(|entry| entry.expect("a file").path());
@@ -224,8 +231,8 @@ fn examples_are_valid() {
     }
 }
 
-/// The names of all samples and families that a running weir exports. Words that were never counted are not there: one is refused, and one takes
-/// too long.
+/// Returns the names of all samples and families that a running weir exports. Labels that were
+/// never counted are missing: so one request is rejected, and one takes too long.
 fn exported() -> BTreeSet<String> {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let [metrics, secure] = [(), ()].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
@@ -251,7 +258,7 @@ fn exported() -> BTreeSet<String> {
     lines.filter_map(|line| line.split(['{', ' ']).next()).map(str::to_owned).collect()
 }
 
-/// Words of a text that are names of metrics.
+/// Returns words of a text that are names of metrics.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("weir_")).collect()

@@ -1,6 +1,8 @@
-//! Proves: connections to the servers of an upstream with `proxy-protocol` say first whose they are, in both versions, in front of TLS and
-//! of tunnels as well, and carry requests of nobody else; probes are weir's own; weir's listeners and nginx understand them; a reload
-//! changes it. How: the real binary, and something in front of servers that reads a header and keeps it. docs/semantics.md §8.
+//! Proves: connections to the servers of an upstream with `proxy-protocol` begin with the client's
+//! addresses, in both versions, even in front of TLS and of tunnels, and carry no other client's
+//! requests. Probes are weir's own; weir's listeners and nginx understand the headers; a reload
+//! changes them. How: the real binary, and a program in front of servers that reads a header and
+//! keeps it. docs/semantics.md §8.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -32,7 +34,7 @@ on_both_drivers!(
 /// Another client.
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Reads a header in front of a server, and passes on what follows it.
+/// Reads a header in front of a server, and passes on the bytes behind it.
 struct Reader {
     address: SocketAddr,
     headers: Arc<Mutex<Vec<String>>>,
@@ -53,7 +55,7 @@ impl Reader {
         reader
     }
 
-    /// What came first on connections so far.
+    /// Returns the headers of connections so far.
     fn headers(&self) -> Vec<String> {
         self.headers.lock().expect("no panic").clone()
     }
@@ -61,7 +63,7 @@ impl Reader {
 
 fn pass_on(near: &TcpStream, to: SocketAddr, headers: &Mutex<Vec<String>>) {
     bounded(near);
-    // Who leaves without a word has said nothing.
+    // A connection that ends at once has no header.
     let Some(header) = header_of(near) else { return };
     headers.lock().expect("no panic").push(header);
     let Ok(far) = TcpStream::connect(to) else { return };
@@ -74,7 +76,8 @@ fn pass_on(near: &TcpStream, to: SocketAddr, headers: &Mutex<Vec<String>>) {
     let _ = near.shutdown(Shutdown::Write);
 }
 
-/// A header as a text: a line of version 1 as it is, one of version 2 with its command in the same words.
+/// Returns a header as text: a line of version 1 as it is, one of version 2 with its command in the
+/// same words.
 fn header_of(mut stream: &TcpStream) -> Option<String> {
     let mut bytes = vec![0; 12];
     stream.read_exact(&mut bytes).ok()?;
@@ -102,7 +105,7 @@ fn header_of(mut stream: &TcpStream) -> Option<String> {
     })
 }
 
-/// An upstream `app` of this server whose connections begin so, and the route to it.
+/// Returns an upstream `app` of this server whose connections begin like this, and the route to it.
 fn told(version: &str, server: SocketAddr, more: &str) -> String {
     let option = if version.is_empty() { "pool pinned".to_owned() } else { format!("proxy-protocol \"{version}\"") };
     format!("upstream \"app\" {{ {option}; server \"{server}\"; {more} }}\nroute {{ proxy \"app\"; }}\n")
@@ -112,14 +115,14 @@ fn is_served(client: &mut Client) {
     asks(client, "");
 }
 
-/// A request with these field lines is answered well.
+/// Checks that a request with these field lines gets a good response.
 fn asks(client: &mut Client, fields: &str) {
     let nonce = nonce();
     client.request("GET", &format!("/?n={nonce}"), fields, b"");
     check_honest(&nonce, &client.reply()).unwrap();
 }
 
-/// What is said of a client that comes by itself.
+/// Returns the header for a client that connects directly.
 fn of(from: IpAddr, client: &Client, weir: SocketAddr) -> String {
     format!("PROXY TCP4 {from} {} {} {}", weir.ip(), client.port(), weir.port())
 }
@@ -259,8 +262,8 @@ fn probes_are_weirs_own(io: Io) {
     }
 }
 
-/// Through a second weir, whose listener takes headers, to a server that gets a header again: who asks, and where it has asked, is the
-/// same there.
+/// Through a second weir, whose listener accepts headers, to a server that gets a header again: it
+/// has the same client and destination.
 fn a_weir_behind_it_agrees(io: Io) {
     let server = Server::start(Honest);
     let reader = Reader::start(server.address);
@@ -316,7 +319,7 @@ fn nginx_behind_it_agrees(io: Io) {
     }
 }
 
-/// Streams of one connection can't share such connections: the client is to come with HTTP/1.1.
+/// Streams of one connection cannot share such connections: the client should return with HTTP/1.1.
 fn streams_come_with_http1(io: Io) {
     let server = Server::start(Honest);
     let reader = Reader::start(server.address);
@@ -344,9 +347,9 @@ fn a_reload_changes_it(io: Io) {
         is_served(&mut client);
         is_served(&mut client);
     }
-    // The connection of before is there still, and says what it is to say again.
+    // The earlier connection still exists, and would repeat its header.
     assert_eq!(reader.headers(), vec![expected; 2]);
-    // Without it the server is asked by itself.
+    // Without it weir itself is the client of the server.
     weir.rewrite(&told("", server.address, ""));
     weir.answer(&["reload"]);
     is_served(&mut client);

@@ -1,5 +1,6 @@
-//! Requests as a course of events: bodies that come late or never, expectations, pipelines with a bad end, heads in
-//! pieces, and hosts that differ on one connection (docs/hostile.md A4, A14 to A18, B10, C5; docs/semantics.md §1).
+//! Requests as a course of events: bodies that come late or never, expectations, pipelines with a
+//! bad end, heads in pieces, and hosts that differ on one connection (docs/hostile.md A4, A14 to
+//! A18, B10, C5; docs/semantics.md §1).
 
 use crate::kit::{Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
 use weir_check::requests::{SMUGGLED, catalogue};
@@ -27,7 +28,7 @@ on_both_drivers!(
     replies_as_the_client_understands_them,
 );
 
-/// A victim on a connection of its own is served.
+/// Checks that a victim on a separate connection is served.
 fn victim(weir: &Weir) {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());
     client.get(&format!("/victim?n={nonce}"));
@@ -42,7 +43,8 @@ fn nothing_smuggled(weir: Weir, server: Server) -> crate::kit::Log {
     log
 }
 
-/// Proxies behind each other have names of their own, unless somebody gives them the same one; only its own makes a loop.
+/// Proxies behind each other have different names, unless an operator gives them the same one; only
+/// its own name makes a loop.
 fn b12_weir_behind_weir_is_no_loop(io: Io) {
     let server = Server::start(Honest);
     let auto = "via-name \"auto\"\n";
@@ -63,7 +65,7 @@ fn b12_weir_behind_weir_is_no_loop(io: Io) {
             reply.fields.all("via").iter().flat_map(|via| via.split(", ")).map(str::to_owned).collect();
         assert_eq!(vias.len(), 2, "{vias:?}");
         assert!(vias[0] != vias[1] && vias.iter().all(|via| via.starts_with("1.1 weir-")), "{vias:?}");
-        // What the inner one says of itself, coming back to it, is a loop.
+        // The inner proxy's own name, coming back to it, is a loop.
         for (via, status) in [(&vias[0], 508), (&vias[1], 200)] {
             let mut client = Client::connect(inner.address);
             client.request("GET", &format!("/v?n={nonce}"), &format!("Via: {via}\r\n"), b"");
@@ -76,7 +78,7 @@ fn b12_weir_behind_weir_is_no_loop(io: Io) {
 }
 
 fn a4_server_takes_the_body_for_a_request(io: Io) {
-    // It doesn't read the body, so what it reads next is the body: it answers that too.
+    // It does not read the body, so its next read is the body: it responds to that too.
     let server = Server::start(|link: &mut Link, request: &Request| match request.method.as_str() {
         "POST" => {
             let two = [honest_answer(request.nonce()), honest_answer("5500000f")].concat();
@@ -98,7 +100,8 @@ fn a4_server_takes_the_body_for_a_request(io: Io) {
     nothing_smuggled(weir, server);
 }
 
-/// The beginning of a POST whose body lacks 10 bytes. A long one has reached the server by then.
+/// Sends the beginning of a POST whose body lacks 10 bytes. A long one has reached the server by
+/// then.
 fn half_a_post(client: &mut Client, server: &Server, length: usize) {
     client.ask("POST", false);
     let (accepted, id) = (server.log().events.len(), nonce());
@@ -109,7 +112,7 @@ fn half_a_post(client: &mut Client, server: &Server, length: usize) {
     }
 }
 
-/// Says that it has the beginning of a long request.
+/// Reports that it has the beginning of a long request.
 struct Witness;
 
 impl Behaviour for Witness {
@@ -152,7 +155,7 @@ fn a14_client_stalls_inside_a_body(io: Io) {
     assert!(!log.requests.iter().any(|(_, it)| it.target.contains("half")), "a half request was completed");
 }
 
-/// Answers POSTs when it has their head, without waiting for the body.
+/// Responds to POSTs when it has their head, without waiting for the body.
 struct Impatient;
 
 impl Behaviour for Impatient {
@@ -175,7 +178,7 @@ fn a15_body_after_an_early_answer_is_not_a_request(io: Io) {
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
     let (mut client, id) = (Client::connect(weir.address), nonce());
     client.ask("POST", false);
-    // More than weir gathers before it asks the server.
+    // More than weir gathers before it sends the request to the server.
     let (length, beginning) = (100_000 + SMUGGLED.len(), "x".repeat(100_000));
     let head = format!("POST /early?n={id} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
     client.send(format!("{head}{beginning}").as_bytes());
@@ -207,7 +210,7 @@ fn a16_continue_then_body(io: Io) {
 }
 
 fn a16_final_answer_instead_of_continue(io: Io) {
-    // weir refuses at once; what the client sends then is the body, or nothing: never a request.
+    // weir rejects at once; the client's next bytes are the body, or nothing: never a request.
     let server = Server::start(Honest);
     let address = server.address;
     let config = format!(
@@ -247,7 +250,7 @@ fn a17_body_of_an_unrouted_request(io: Io) {
         client.send(format!("POST / HTTP/1.1\r\nHost: nobody\r\n{body}").as_bytes());
         let reply = client.reply();
         assert_eq!(reply.status, 404);
-        // The connection goes on behind the body, or it ends.
+        // The connection continues behind the body, or it ends.
         let id = nonce();
         if !reply.closes {
             client.get(&format!("/victim?n={id}"));
@@ -263,7 +266,7 @@ fn chunked_smuggled() -> String {
     format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n", SMUGGLED.len())
 }
 
-/// Requests with their nonces, as one text.
+/// Returns requests with their nonces, as one text.
 fn many(count: usize) -> (Vec<String>, Vec<u8>) {
     let nonces: Vec<String> = (0..count).map(|_| nonce()).collect();
     let text: String = nonces.iter().map(|it| format!("GET /victim?n={it} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
@@ -295,8 +298,8 @@ fn a18_every_byte_a_segment(io: Io) {
     assert_eq!(nothing_smuggled(weir, server).requests.len(), 50);
 }
 
-/// Every refused row of the catalogue behind good requests: these are answered first, then comes the refusal, and what is
-/// behind it (a body, perhaps) is never a request.
+/// Every refused row of the catalogue behind good requests: these get responses first, then comes
+/// the rejection, and the bytes behind it (a body, perhaps) are never a request.
 fn a18_bad_one_behind_good_ones(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &app(&server, 2, ""));
@@ -436,7 +439,7 @@ fn late_answer_is_504(io: Io) {
         }
         false => link.honest(request),
     });
-    // Victims have to keep it too, on a busy machine.
+    // Victims also have to keep it, on a busy machine.
     let weir = Weir::start(io, 1, &app(&server, 2, "forward-timeout \"3s\""));
     for method in ["GET", "POST"] {
         let mut client = Client::connect(weir.address);
@@ -466,7 +469,7 @@ fn fields_as_configured(io: Io) {
     assert_eq!(seen.all("x-forwarded-for").join(", "), "10.1.2.3, 127.0.0.1");
 }
 
-/// Chunks with a trailer, an interim reply, or an end by close, as the target asks.
+/// Chunks with a trailer, an interim reply, or an end by close, depending on the target.
 fn framed(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let nonce = request.nonce();
     let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\n");
@@ -490,7 +493,8 @@ fn framed(link: &mut Link, request: &Request) -> Result<(), Gone> {
 }
 
 fn replies_as_the_client_understands_them(io: Io) {
-    // The judge of replies knows what an HTTP/1.0 client understands: neither chunks nor interim replies.
+    // The judge of replies knows what an HTTP/1.0 client understands: neither chunks nor interim
+    // replies.
     let server = Server::start(framed);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
     for kind in ["chunked", "hints", "until-close"] {

@@ -1,6 +1,7 @@
-//! Proves: limits of `shield` hold for each client over all workers, connections and protocols; who is over one is told when to come again, reset, or only
-//! counted; status and metrics say so; another configuration changes limits without a restart. How: the real binary, and clients of different
-//! addresses of the loopback network. docs/semantics.md §21.
+//! Proves: limits of `shield` apply to each client over all workers, connections and protocols. A
+//! client over a limit learns when to retry, is reset, or is only counted. Status and metrics show
+//! that; another configuration changes limits without a restart. How: the real binary, and clients
+//! of different addresses of the loopback network. docs/semantics.md §21.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -30,7 +31,7 @@ on_both_drivers!(
     a_full_table_opens_no_limit,
 );
 
-/// A client of this machine. The first one is who waits for weir to start.
+/// Returns the address of a client on this machine. The first one waits for weir to start.
 fn from(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, last).into()
 }
@@ -39,13 +40,13 @@ fn connect(weir: &Weir, last: u8) -> Client {
     Client::connect_from(from(last), weir.address)
 }
 
-/// The status of an answer to a GET.
+/// Returns the status of the response to a GET.
 fn get(client: &mut Client, path: &str) -> u16 {
     client.get(&format!("{path}?n={}", nonce()));
     client.reply().status
 }
 
-/// What has become of those that the first limit is for: passed, refused, observed.
+/// Returns the counts of the first limit: passed, refused, observed.
 fn counted(weir: &Weir) -> [u64; 3] {
     let limit = &status(weir)["limits"][0];
     ["passed", "refused", "observed"].map(|word| limit[word].as_u64().expect("a count"))
@@ -59,7 +60,7 @@ fn a_client_has_so_many_requests(io: Io) {
          shield {{\n allow \"127.0.0.9\"\n limit \"login\" count=\"requests\" rate=\"1/h\" burst=4 {{ match path=\"/login\"; }}\n}}\n"
     );
     let weir = Weir::start(io, 2, &(shield + &app(&server, 2, "")));
-    // Whichever workers they come to.
+    // On whichever workers.
     let mut clients: Vec<Client> = (0..6).map(|_| connect(&weir, 2)).collect();
     let statuses: Vec<u16> = clients.iter_mut().map(|client| get(client, "/login")).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
@@ -79,7 +80,7 @@ fn a_client_has_so_many_requests(io: Io) {
     let (mut other, mut allowed) = (connect(&weir, 3), connect(&weir, 9));
     assert_eq!(get(&mut other, "/login"), 200);
     assert!((0..9).all(|_| get(&mut allowed, "/login") == 200));
-    // Streams are requests of the same client, and this one has no other requests.
+    // Streams are requests of the same client, which has no other requests.
     let mut new = Http2Client::connect(h2c, &[]);
     let asked: Vec<u32> = (0..6)
         .map(|_| {
@@ -102,7 +103,7 @@ fn a_client_has_so_many_requests(io: Io) {
     server.finish();
 }
 
-/// What becomes of a connection: reset before anything is sent, or a request is answered.
+/// Connects and sends a request. None: the connection is reset before that, else it has a response.
 fn is_taken(weir: &Weir, last: u8) -> Option<Client> {
     let mut client = connect(weir, last);
     client.ask("GET", false);
@@ -133,7 +134,8 @@ fn connections_are_reset(io: Io) {
     server.finish();
 }
 
-/// Answers of servers and of weir's own count, over all connections; a proxy that is trusted says whose they are.
+/// Responses of servers and of weir itself count, over all connections; a trusted proxy names the
+/// client.
 fn who_guesses_is_refused(io: Io) {
     let server = Server::start(Honest);
     let shield = "client { trusted-proxies \"127.0.0.8\" }\nshield { limit \"guessing\" count=\"answers\" status=\"401,404\" rate=\"1/h\" burst=3; }\n\
@@ -203,13 +205,14 @@ fn limits_change(io: Io) {
     server.finish();
 }
 
-/// Clients ask at the same time, each on connections to whatever workers: each gets its burst exactly, and who stays within it all of it.
+/// Clients send requests at the same time, each on connections to whatever workers: each gets
+/// exactly its burst, and a client within it gets all of it.
 fn many_ask_more_than_they_may(io: Io) {
     let server = Server::start(Honest);
     let shield = "shield { limit \"rate\" count=\"requests\" rate=\"1/h\" burst=50; }\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 4, "")));
     let running = &weir;
-    // It asks until it is refused a few times.
+    // It sends requests until it is rejected a few times.
     let ask = move |last: u8| {
         let mut client = connect(running, last);
         (0..30)
@@ -234,7 +237,7 @@ fn many_ask_more_than_they_may(io: Io) {
     server.finish();
 }
 
-/// A listener behind a balancer that speaks TLS, and these limits. A client is who the balancer says.
+/// Starts a TLS listener behind a balancer, and these limits. The balancer names the client.
 fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, SocketAddr) {
     let (address, files) =
         (SocketAddr::from(([127, 0, 0, 1], free_port())), certificate(scratch, "ec", &["a.test"], 9));
@@ -246,7 +249,7 @@ fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, So
     (Weir::start(io, 1, &rest), address)
 }
 
-/// A client who has connected.
+/// Connects a client.
 fn knock(to: SocketAddr, who: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).expect("the balancer may connect");
     bounded(&stream);
@@ -254,12 +257,12 @@ fn knock(to: SocketAddr, who: &str) -> TcpStream {
     stream
 }
 
-/// Whether one is reset who says nothing.
+/// Whether a silent client is reset.
 fn is_reset(to: SocketAddr, who: &str) -> bool {
     knock(to, who).read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
 }
 
-/// Shakes hands and asks; gives the connection if it is answered.
+/// Shakes hands and sends a request. Returns the connection if there is a response.
 fn shake(
     to: SocketAddr,
     who: &str,
@@ -281,7 +284,7 @@ fn handshakes_are_limited_and_resumed_ones_are_free(io: Io) {
         config.resumption = Resumption::in_memory_sessions(8);
         Arc::new(config)
     };
-    // One that is full, and others that go on with its session.
+    // A full handshake, and others that resume its session.
     for _ in 0..6 {
         shake(address, "247.0.3.1", &resuming).expect("he may");
     }
@@ -302,7 +305,7 @@ fn who_fails_to_shake_hands_is_refused_in_front_of_it(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let limit = "limit \"failed\" count=\"handshakes-failed\" rate=\"1/h\" burst=3 over=\"close\"";
     let (weir, address) = sealed(io, &server, &scratch, limit);
-    // No TLS; a version that nobody has; and one who leaves in the middle.
+    // No TLS; an unknown version; and a client that leaves in the middle.
     let ends = |bytes: &[u8]| {
         let mut stream = knock(address, "247.0.3.1");
         stream.write_all(bytes).expect("it is read");
@@ -368,7 +371,8 @@ fn who_asks_too_much_is_kept_waiting(io: Io) {
     server.finish();
 }
 
-/// One client fills the table with values that it has made up: guesses for another value are refused as before.
+/// One client fills the table with values that it has made up: guesses for another value are
+/// rejected as before.
 fn a_full_table_opens_no_limit(io: Io) {
     let server = Server::start(Honest);
     let shield =

@@ -1,6 +1,7 @@
-//! Proves: an upstream whose servers are gone has a stand-in, with the real binary and real connects that fail, for clients of HTTP/1.1 and
-//! HTTP/2, and only while they are gone; a part of a route's requests goes to another upstream. How: servers that are killed and come
-//! back; what each of them has seen. docs/semantics.md §5, §14.
+//! Proves: an upstream whose servers are gone has a stand-in, with the real binary and real
+//! connects that fail, for clients of HTTP/1.1 and HTTP/2, and only while they are gone; a part of
+//! a route's requests goes to another upstream. How: servers that are killed and come back, and the
+//! requests that each of them has seen. docs/semantics.md §5, §14.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use crate::kit::{Client, Honest, Io, Server, Weir, eventually, free_port, nonce,
 
 on_both_drivers!(who_stands_in, a_stand_in_comes_by_reload, a_share_of_requests);
 
-/// Two upstreams of a server each; the second stands in for the first with `more`.
+/// Returns two upstreams of a server each; the second is a stand-in for the first with `more`.
 fn two(first: SocketAddr, second: SocketAddr, more: &str, route: &str) -> String {
     format!(
         "upstream \"app\" {{ server \"{first}\"; {more} }}\nupstream \"spare\" {{ server \"{second}\"; }}\nroute {{ proxy \"app\"; {route} }}\n"
@@ -21,7 +22,7 @@ fn get(client: &mut Client) -> u16 {
     client.reply().status
 }
 
-/// How many requests came.
+/// Returns the number of requests.
 fn count(server: &Server) -> usize {
     server.log().requests.len()
 }
@@ -83,7 +84,7 @@ fn a_share_of_requests(io: Io) {
         assert_eq!(get(&mut clients[n % 4]), 200);
     }
     assert!((48..=52).contains(&count(&canary)), "{}", count(&canary));
-    // By cookie: a user stays where he is, whatever the connection.
+    // By cookie: a user stays with its upstream, whatever the connection.
     weir.rewrite(&two(app.address, canary.address, "", &format!("split-by \"cookie:user\"; {split}")));
     weir.answer(&["reload"]);
     let before = count(&canary);

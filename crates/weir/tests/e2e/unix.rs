@@ -1,6 +1,6 @@
-//! Proves: servers that listen on unix sockets are servers like others: requests, pipelining, every pool, tunnels, TLS, probes, orders,
-//! reloads; what can't be connected to is told and comes back by itself. How: the real binary, servers behind unix sockets.
-//! docs/semantics.md §15.
+//! Proves: servers that listen on unix sockets are servers like others: requests, pipelining, every
+//! pool, tunnels, TLS, probes, orders, reloads; an unreachable one is reported and returns
+//! automatically. How: the real binary, servers behind unix sockets. docs/semantics.md §15.
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ on_both_drivers!(
     reloads_under_load_touch_only_what_changes,
 );
 
-/// An upstream of these servers, and the route to it.
+/// Returns an upstream of these servers, and the route to it.
 fn app(servers: &[&str], more: &str) -> String {
     let servers: String =
         servers.iter().map(|server| format!(" server \"{server}\" connections-max=4 connections=4\n")).collect();
@@ -38,7 +38,7 @@ fn requests_are_answered(io: Io) {
     let weir = Weir::start(io, 2, &(access + &app(&[&front.name], "health path=\"/up\" interval=\"100ms\"")));
     let mut client = Client::connect(weir.address);
     (0..100).for_each(|_| request(&mut client));
-    // One that does not say which host it means, means the server.
+    // A request without a host means the server.
     let mut old = Client::connect(weir.address);
     let id = nonce();
     old.ask("GET", true);
@@ -50,7 +50,7 @@ fn requests_are_answered(io: Io) {
     assert_eq!((&of["name"], &of["address"]), (&front.name.clone().into(), &front.name.clone().into()));
     let metrics = weir.answer(&["status", "--json"]);
     assert!(metrics.contains(&front.name));
-    // It is called by its name.
+    // It has its name.
     assert_eq!(weir.answer(&["server", "drain", "app", &front.name]), "");
     assert_eq!(status(&weir)["upstreams"][0]["servers"][0]["state"], "draining");
     assert_eq!(weir.answer(&["server", "enable", "app", &front.name]), "");
@@ -161,7 +161,7 @@ fn what_is_no_server_is_told_and_comes_back(io: Io) {
     let told = status(&weir);
     let servers = told["upstreams"][0]["servers"].as_array().expect("a list");
     assert!(servers.iter().all(|server| server["connections"]["up"] == 0), "{told}");
-    // Whoever is there later is found, without a reload; one replaces what it finds.
+    // A server that starts later is found without a reload; one replaces the file that it finds.
     let _late = UnixFront::start(&none, server.address);
     std::fs::remove_file(&stale).expect("it is there");
     let _again = UnixFront::start(&stale, server.address);
@@ -175,7 +175,7 @@ fn what_is_no_server_is_told_and_comes_back(io: Io) {
     server.finish();
 }
 
-/// A listener that accepts nobody, and whose queue is full, holds nobody up.
+/// A listener that does not accept, and whose queue is full, delays no request.
 fn one_without_room_fails_over(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let full = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
@@ -192,7 +192,7 @@ fn one_without_room_fails_over(io: Io) {
     server.finish();
 }
 
-/// A connection to the full one, if it has room.
+/// Connects to the full one, if it has room.
 fn connect_at_once(scratch: &Scratch) -> Option<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
     socket.set_nonblocking(true).expect("an option of every socket");

@@ -1,6 +1,7 @@
-//! Proves: `weir status --watch` shows sick servers first on a terminal of 80 columns, keys sort and scroll, it goes on when weir is
-//! started again, and it leaves the terminal as it was; `weir check` says ok to people. How: the real binary on a pseudo
-//! terminal; a frame is what it draws between two beginnings of a screen.
+//! Proves: `weir status --watch` shows sick servers first on a terminal of 80 columns, keys sort
+//! and scroll, it continues when weir is restarted, and it restores the terminal; `weir check` says
+//! ok to people. How: the real binary on a pseudo terminal; a frame is what it draws between two
+//! beginnings of a screen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -20,12 +21,12 @@ on_both_drivers!(a_screen_is_kept_over_a_restart, it_ends_with_its_terminal);
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
 
-/// A program on a terminal, and what it wrote.
+/// A program on a terminal, and its output.
 struct Watch {
     child: Child,
     /// None: hung up.
     master: Option<OwnedFd>,
-    /// Reads what is written, until it is told to leave the terminal.
+    /// Reads the output, until it has to leave the terminal.
     reader: Option<JoinHandle<()>>,
     leaves: Arc<AtomicBool>,
     terminal: File,
@@ -62,7 +63,7 @@ impl Watch {
         Watch { child, master: Some(master), reader: Some(reader), leaves, terminal, written }
     }
 
-    /// The terminal goes away, as when its window is closed.
+    /// Closes the terminal, like a window.
     fn hang_up(&mut self) {
         self.leaves.store(true, Ordering::Relaxed);
         self.reader.take().expect("once").join().expect("no panic");
@@ -73,7 +74,7 @@ impl Watch {
         self.written.lock().expect("no panic").clone()
     }
 
-    /// The last frame that is complete, without colours.
+    /// Returns the last complete frame, without colours.
     fn frame(&self) -> Vec<String> {
         let written = self.written();
         let whole = written.rsplit_once("\x1b[?2026l").map_or("", |(before, _)| before);
@@ -81,7 +82,7 @@ impl Watch {
         let lines = last.split("\x1b[K").map(|line| {
             let mut plain = String::new();
             for (at, part) in line.split('\x1b').enumerate() {
-                // What follows an escape begins with its parameters and the letter that ends them.
+                // Behind an escape are its parameters and the letter that ends them.
                 let text = part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, text)| text);
                 plain += if at == 0 { part } else { text };
             }
@@ -167,7 +168,7 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
     watch.press("q");
     assert!(watch.end().success());
     eventually("the screen of before is shown again", || watch.written().trim_end().ends_with("\x1b[?25h\x1b[?1049l"));
-    // As on a terminal that nobody has touched.
+    // As on an untouched terminal.
     let after = tcgetattr(&watch.terminal).expect("a terminal");
     assert_eq!(
         (after.local_modes, after.input_modes, after.output_modes),
@@ -177,7 +178,7 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
     server.finish();
 }
 
-/// It is nobody's job to end it then, and it must not go on in the background.
+/// No other program ends it then, and it must not continue in the background.
 fn it_ends_with_its_terminal(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));

@@ -1,4 +1,5 @@
-//! TLS for tests: certificates made by `openssl`, and a bridge that lets every client of the kit speak it.
+//! TLS for tests: certificates made by `openssl`, and a bridge that lets every client of the kit
+//! use TLS.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,12 +24,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// As a row of `tls`.
+    /// Returns them as a row of `tls`.
     pub fn row(&self) -> String {
         format!("certificate \"{}\" key=\"{}\"\n", self.certificate.display(), self.key.display())
     }
 
-    /// Makes another certificate out of these files' place, as those who renew them do: both are exchanged, one after the other.
+    /// Replaces these files with another certificate, as renewing programs do: one after the other.
     pub fn replace_by(&self, other: &Files) {
         for (from, to) in [(&other.key, &self.key), (&other.certificate, &self.certificate)] {
             let new = to.with_extension("new");
@@ -38,7 +39,8 @@ impl Files {
     }
 }
 
-/// Makes a certificate that is good for so many days, for 127.0.0.1 and these names, with a key of this kind: `rsa` or `ec`.
+/// Makes a certificate that is valid for this many days, for 127.0.0.1 and these names, with a key
+/// of this kind: `rsa` or `ec`.
 pub fn certificate(scratch: &Scratch, kind: &str, names: &[&str], days: i32) -> Files {
     let stem = format!("{kind}-{}-{days}", names.join("-").replace('*', "any"));
     let path = |end: &str| scratch.path(&format!("{stem}.{end}"));
@@ -64,7 +66,7 @@ pub fn certificate(scratch: &Scratch, kind: &str, names: &[&str], days: i32) -> 
     Files { certificate, key }
 }
 
-/// Takes every certificate: programs check them in tests of their own.
+/// Accepts every certificate: separate tests check them with real programs.
 #[derive(Debug)]
 struct Anybody;
 
@@ -103,7 +105,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// A client's side, before it connects.
+/// Returns a client's configuration, before it connects.
 pub fn config() -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().expect("versions that the provider has");
@@ -112,13 +114,13 @@ pub fn config() -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// The client's end of a connection that asks for this name.
+/// Returns the client's end of a connection that asks for this name.
 pub fn connection(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     ClientConnection::new(Arc::clone(config), name).expect("a configuration that works")
 }
 
-/// A handshake; gives the certificate that was shown, in DER.
+/// Shakes hands. Returns the server's certificate, in DER.
 ///
 /// # Errors
 /// What went wrong.
@@ -131,8 +133,8 @@ pub fn handshake(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) ->
     Ok(connection.peer_certificates().expect("a server has one")[0].to_vec())
 }
 
-/// Accepts plain connections and makes each a TLS connection to `to`; gives the address. What ends in order on one side does on the
-/// other; what breaks off is reset.
+/// Accepts plain connections and makes each a TLS connection to `to`. Returns the address. An
+/// orderly end on one side becomes one on the other; an abort becomes a reset.
 pub fn bridge(to: SocketAddr) -> SocketAddr {
     bridge_behind(to, Vec::new())
 }
@@ -149,7 +151,7 @@ pub fn bridge_behind(to: SocketAddr, header: Vec<u8>) -> SocketAddr {
                 let mut far = TcpStream::connect(to).expect("weir accepts");
                 far.write_all(&header).expect("weir reads");
                 if cross(&near, &far, connection.into(), true).is_err() {
-                    // Both ends learn that it broke off.
+                    // Both ends learn of the abort.
                     for stream in [&near, &far] {
                         let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
                     }
@@ -163,7 +165,8 @@ pub fn bridge_behind(to: SocketAddr, header: Vec<u8>) -> SocketAddr {
 /// Bytes that wait for a side before more are read for it.
 const HELD_MAX: usize = 64 << 10;
 
-/// Moves bytes until both directions have ended. `says_so`: what ends on the plain side is said to have ended on the other.
+/// Moves bytes until both directions have ended. `says_so`: the end of the plain side is announced
+/// on the other.
 pub(super) fn cross(
     mut near: &TcpStream,
     mut far: &TcpStream,
@@ -174,7 +177,7 @@ pub(super) fn cross(
     far.set_nonblocking(true)?;
     let (mut to_near, mut near_ended, mut far_ended, mut told) = (Vec::new(), false, false, false);
     tls.set_buffer_limit(Some(HELD_MAX));
-    // What came with the end of the handshake.
+    // Data that came with the end of the handshake.
     let state = tls.process_new_packets().map_err(std::io::Error::other)?;
     to_near.resize(state.plaintext_bytes_to_read(), 0);
     tls.reader().read_exact(&mut to_near)?;

@@ -1,4 +1,4 @@
-//! Programs that users know: run them, and keep their files in a directory that disappears.
+//! Programs that users know: runs them, and keeps their files in a directory that disappears.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use super::{Io, Waiting, eventually, free_port};
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new one.
+    /// Makes a new one.
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -24,7 +24,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Where a file of it is.
+    /// Returns the path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -46,13 +46,14 @@ impl Drop for Scratch {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// It isn't installed (`make setup` does that), or doesn't end; then it and what it started is killed.
+/// It is not installed (`make setup` does that), or does not end; then it and its children are
+/// killed.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
     finish(Command::new(program).args(arguments))
 }
 
-/// Runs weir with this configuration, without the rights to administer the network and to make any packet, until it ends: its exit code, and what it
-/// said.
+/// Runs weir with this configuration, without the rights to administer the network and to make raw
+/// packets, until it ends. Returns its exit code, and what it printed.
 pub fn finish_without_rights(io: Io, scratch: &Scratch, text: &str) -> (Option<i32>, String) {
     let file = scratch.write("weir.kdl", format!("io \"{}\"\n{text}", io.word()).as_bytes());
     let mut command = Command::new("setpriv");
@@ -62,7 +63,8 @@ pub fn finish_without_rights(io: Io, scratch: &Scratch, text: &str) -> (Option<i
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
-/// What a browser makes of a page. It reaches nobody but this host, and asks nothing for itself.
+/// Returns a page's DOM after a browser has run it. The browser reaches only this host, and sends
+/// no requests of its own accord.
 pub fn browse(scratch: &Scratch, arguments: &[&str], url: &str) -> String {
     let profile = format!("--user-data-dir={}", scratch.path("profile").display());
     let fixed = [
@@ -75,7 +77,7 @@ pub fn browse(scratch: &Scratch, arguments: &[&str], url: &str) -> String {
         "--no-first-run",
         "--ignore-certificate-errors",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        // Its clock stands while something is loaded, so this is how long a page may do nothing.
+        // Its clock stops while something is loaded, so this is how long a page may be idle.
         "--virtual-time-budget=20000",
         "--dump-dom",
         &profile,
@@ -88,7 +90,7 @@ pub fn browse(scratch: &Scratch, arguments: &[&str], url: &str) -> String {
 /// The same for a command with an environment.
 pub fn finish(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // Proxies are what a test says.
+    // A test sets its proxies itself.
     for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
     }
@@ -102,7 +104,7 @@ pub fn finish(command: &mut Command) -> Output {
         })
     });
     let mut waiting = Waiting::for_program();
-    // Also those whom it started have its pipes.
+    // Its children have its pipes as well.
     while child.try_wait().expect("a child").is_none() || !stdout.is_finished() || !stderr.is_finished() {
         if !waiting.goes_on() {
             let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
@@ -116,8 +118,8 @@ pub fn finish(command: &mut Command) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// Runs the body of this test in a network namespace of its own: there the test binary is called again, for this test alone.
-/// Where such namespaces can't be made, it says so and tests nothing.
+/// Runs the body of this test in a separate network namespace: starts the test binary there again,
+/// for this test alone. If such namespaces are impossible, it says so and tests nothing.
 ///
 /// # Panics
 /// The test failed there.
@@ -125,7 +127,8 @@ pub fn in_own_network(test: &str, body: impl FnOnce()) {
     in_network(&["--net", "--map-root-user"], test, body);
 }
 
-/// The same with all that root may, which a user namespace does not give: to have the kernel run programs.
+/// The same with all rights of root, which a user namespace does not give: to have the kernel run
+/// programs.
 ///
 /// # Panics
 /// The test failed there.
@@ -152,7 +155,7 @@ fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
         return eprintln!("not tested: {told}");
     }
     eprintln!("{told}");
-    // Apart from what the binary out here says of its own tests.
+    // Apart from the outer binary's report on its own tests.
     let shown: String = shown.lines().map(|line| format!("| {line}\n")).collect();
     assert!(done.status.success() && shown.contains("1 passed"), "{shown}");
 }
@@ -160,15 +163,15 @@ fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
 /// nginx as a server of files.
 #[derive(Debug)]
 pub struct Nginx {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
-    /// Goes with it.
+    /// Removed with it.
     _scratch: Scratch,
 }
 
 impl Nginx {
-    /// Serves files with these names and contents; `more` stands in its `server` block.
+    /// Serves files with these names and contents; `more` is inside its `server` block.
     pub fn start(files: &[(&str, &[u8])], more: &str) -> Nginx {
         let scratch = Scratch::new();
         for (name, bytes) in files {
@@ -177,7 +180,7 @@ impl Nginx {
         Nginx::run(scratch, "", more)
     }
 
-    /// A proxy with kept connections to this server.
+    /// Starts a proxy with kept connections to this server.
     pub fn in_front_of(server: SocketAddr) -> Nginx {
         let upstream = format!("upstream app {{ server {server}; keepalive 32; }}");
         let location =
@@ -221,7 +224,7 @@ fn configuration(root: &Path, address: SocketAddr, http: &str, more: &str) -> St
 /// A socket of this network as /proc/net/tcp shows it (proc_net_tcp(5)).
 #[derive(Debug)]
 pub struct TcpSocket {
-    /// Address and port in hexadecimal, as the remote ones.
+    /// Address and port in hexadecimal, as for the remote end.
     pub local: String,
     pub remote: String,
     /// In hexadecimal: `01` is established, `0A` listens.
