@@ -1,5 +1,5 @@
-//! `weir bomb` as a user runs it: what it prints and writes, how it refuses, how it ends. Runs the real binary against weir's
-//! own origin and against nobody.
+//! `weir bomb` as a user runs it: its output, how it refuses, how it ends. Runs the real binary
+//! against weir's own origin and against an address without a server.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -96,7 +96,7 @@ fn a_report_says_what_was_run_when_and_where() {
     let command = run["command"].as_str().expect("text");
     assert!(command.contains(" bomb -c 2 -n 20 --seed 77 --out ") && command.contains("'Authorization: ***'"), "{run}");
     assert!(!raw.contains("s3cret") && !page.contains("s3cret"));
-    // All of it stands on the page, escaped.
+    // All of it is on the page, escaped.
     for part in [&version, kernel.trim(), "<td>77", "GMT", "/?***", "&#39;Authorization: ***"] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -147,7 +147,7 @@ fn conditions_decide_the_exit_code() {
     assert!(text(&refused.stdout).contains("refused"), "the results are shown all the same");
     let served = server();
     let url = format!("http://{}/", served.local_addr());
-    // Nobody needs to ask for it, neither by the clock nor by number.
+    // Without any option for that, neither by the clock nor by number.
     for more in [["-d", "100ms", "-c", "2"], ["-n", "10", "-c", "2"], ["-R", "100", "-d", "100ms"]] {
         let unreached = bomb(&[&more[..], &["--timeout", "200ms", &nobody][..]].concat());
         assert_eq!(unreached.status.code(), Some(1), "{more:?}");
@@ -159,7 +159,7 @@ fn conditions_decide_the_exit_code() {
     let failed = bomb(&["-n", "10", "-c", "1", "--fail-if", "failed>0%", &failing]);
     assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
     assert!(text(&failed.stdout).contains("  last failure after "), "{}", text(&failed.stdout));
-    // Without any condition, too, when nothing at all is answered as it should be; one that says what is wanted is obeyed.
+    // Even without a condition, if nothing at all succeeds; an explicit condition decides instead.
     for (more, code) in [(&[][..], 1), (&["--fail-if", "p99>10s"], 1), (&["--fail-if", "5xx<100%"], 0)] {
         let failed = bomb(&[&["-n", "10", "-c", "1", &failing], more].concat());
         assert_eq!(failed.status.code(), Some(code), "{more:?}: {}", text(&failed.stderr));
@@ -202,7 +202,8 @@ fn what_cannot_work_is_refused_before_any_load() {
     assert!(listener.accept().is_err(), "nobody connected");
 }
 
-/// In a network namespace of its own, half of the connections get no answer; the filter counts what it drops.
+/// In a separate network namespace, half of the connections get no reply; the filter counts what it
+/// drops.
 const FILTERED: &str = r#"
 set -e
 ip link set lo up
@@ -243,8 +244,8 @@ fn silence_is_counted_as_the_filter_counts_it() {
     let packets = lines.next().and_then(|line| line.strip_prefix("packets ")).expect("what nft counted");
     let by_filter: u64 = packets.parse().expect("a number");
     let count = |what: &str| summary["total"]["connections"][what].as_u64().unwrap_or(0);
-    // Each attempt ends before its first packet is sent again, so each dropped packet is an attempt.
-    // One that is under way at the end may be among the others.
+    // Each attempt ends before its first packet is sent again, so each dropped packet is an
+    // attempt. An attempt under way at the end may be among the others.
     let told = count("dropped") + count("unfinished");
     assert!(told >= by_filter && told - by_filter <= by_filter / 100 + 1, "{by_filter}: {summary}");
     assert!(count("dropped") > 100 && count("established") > 100, "{summary}");
@@ -262,7 +263,7 @@ fn an_interrupt_ends_a_run_with_its_results() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary");
-    // It runs: one request is answered, and another one has come.
+    // It runs: one request has a response, and another one has come.
     let (mut stream, _) = listener.accept().expect("a connection");
     stream.read_exact(&mut [0; 10]).expect("a request");
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("it reads");

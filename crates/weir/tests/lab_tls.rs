@@ -1,6 +1,7 @@
-//! The laboratory over TLS as a user runs it: `weir origin --tls` and `weir demo --tls`, asked by `weir bomb` and `weir probe`. Proves:
-//! who has the certificate is answered, who hasn't is not and says so; handshakes are counted alike on both sides; options that mean
-//! nothing are refused. How: the real binary on both drivers, certificates made on the spot.
+//! The laboratory over TLS as a user runs it: `weir origin --tls` and `weir demo --tls`, with
+//! requests by `weir bomb` and `weir probe`. Proves: a client with the certificate gets responses,
+//! one without gets none and says so; both sides count handshakes alike; meaningless options are
+//! rejected. How: the real binary on both drivers, certificates made on the spot.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
@@ -25,14 +26,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The last line of what a program printed.
+/// Returns the last line of a program's output.
 fn last_json(output: &Output) -> Value {
     let shown = text(&output.stdout);
     let line = shown.lines().last().unwrap_or_else(|| panic!("nothing printed: {}", text(&output.stderr)));
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// A file of this test, gone at its end.
+/// A file of this test, removed at its end.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -72,7 +73,7 @@ impl Server {
         format!("https://{}/", self.address)
     }
 
-    /// Ends it; what it printed last.
+    /// Ends it. Returns its last output.
     fn end(mut self) -> Value {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
         let mut stdout = String::new();
@@ -113,7 +114,7 @@ fn an_origin_with_a_certificate_is_asked_by_who_trusts_it() {
             "{summary}"
         );
 
-        // The name is not that of the certificate; nobody trusts it.
+        // The name is not that of the certificate, which is not trusted either.
         let other = format!("https://127.0.0.1:{port}/");
         for (words, why) in
             [(vec!["bomb", &other, "--cacert", certificate.path()], "wrong-name"), (vec!["bomb", &url], "unknown-ca")]
@@ -149,7 +150,7 @@ fn handshakes_are_counted_by_what_became_of_them() {
         let resumed = summary["total"]["handshakes"]["resumed"].as_u64().expect("some were");
         assert!(resumed >= 30, "{summary}");
         let end = origin.end();
-        // What the end of a run cuts off may be complete for one side only.
+        // A handshake at the end of a run may be complete for one side only.
         assert!(end["resumed"].as_u64().is_some_and(|count| count.abs_diff(resumed) <= 2), "{end}");
     }
 }

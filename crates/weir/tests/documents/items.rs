@@ -1,10 +1,12 @@
-//! What belongs to a type: `Type::item` is a function, a constant, a type or a variant in a block of that very type.
+//! Checks items of a type: `Type::item` is a function, a constant, a type or a variant in a block
+//! of that very type.
 //!
-//! Reads what rustfmt wrote: a block ends at the brace that stands as far in as its first line, what belongs to it stands one step further.
+//! Reads the output of rustfmt: a block ends at the brace with the indentation of its first line,
+//! and its items are indented one step further.
 
 use super::sources::Source;
 
-/// How far rustfmt moves what is inside of a block.
+/// Indentation of a block by rustfmt.
 const STEP: usize = 4;
 
 /// Whether a source has a block of the type in which the item is defined.
@@ -13,7 +15,7 @@ pub(crate) fn has_item(source: &Source, owner: &str, item: &str) -> bool {
     (0..lines.len()).any(|at| block_of(lines[at], owner).is_some_and(|block| holds(&lines[at..], block, item)))
 }
 
-/// What a block may define.
+/// The items that a block may define.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Block {
     /// Of an `impl` or a `trait`.
@@ -22,7 +24,7 @@ enum Block {
     Variants,
 }
 
-/// What kind of block of this type begins with a line.
+/// Returns the kind of block of this type that begins with a line.
 fn block_of(line: &str, owner: &str) -> Option<Block> {
     let line = line.trim_start();
     if let Some(rest) = line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("impl") {
@@ -50,12 +52,13 @@ fn holds(lines: &[&str], block: Block, item: &str) -> bool {
         .any(|line| defined(line.trim_start(), block) == Some(item))
 }
 
-/// Whether a line still belongs to the block that begins so far in: all but the brace that ends it, and a head of several lines.
+/// Whether a line still belongs to the block with this indentation: all but the brace that ends it,
+/// and a head of several lines.
 fn belongs(line: &str, indent: usize) -> bool {
     self::indent(line) > indent || line.trim_start().starts_with(['{', '>']) || line.trim_start().starts_with("where")
 }
 
-/// What a line defines that stands directly in a block.
+/// Returns the item that a line directly in a block defines.
 fn defined(line: &str, block: Block) -> Option<&str> {
     if block == Block::Variants {
         return Some(identifier(line)).filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()));
@@ -76,7 +79,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The identifier with which a text begins; empty when there is none.
+/// Returns the identifier at the beginning of a text; empty if it has none.
 fn identifier(text: &str) -> &str {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
 }
@@ -90,7 +93,7 @@ fn without_visibility(line: &str) -> &str {
     rest.trim_start()
 }
 
-/// What stands behind the `<…>` with which a text begins.
+/// Returns the text behind the `<…>` at its beginning.
 fn behind_generics(text: &str) -> &str {
     let mut depth = 0;
     let mut before = ' ';
@@ -108,7 +111,7 @@ fn behind_generics(text: &str) -> &str {
     ""
 }
 
-/// The last name of the path with which a text begins.
+/// Returns the last name of the path at the beginning of a text.
 fn type_name(text: &str) -> &str {
     let text = text.trim_start().trim_start_matches('&');
     let path = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').next().unwrap_or_default();
@@ -161,7 +164,8 @@ fn other() {}
         assert!(has_item(&source, owner, item), "{owner}::{item}");
     }
     let unknown = [
-        // Of another type, inside of a function, only spoken of, a field, behind the block, of nobody.
+        // Of another type, inside of a function, only mentioned, a field, behind the block,
+        // undefined.
         ("Lines", "advance"),
         ("Answers", "inner"),
         ("Answers", "told"),

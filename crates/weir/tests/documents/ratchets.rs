@@ -1,7 +1,9 @@
-//! Limits that may only become tighter: how long functions and files are, how much one type has, and which maps ring 0 has.
+//! Limits that may only become tighter: the length of functions and files, the size of types, and
+//! which maps ring 0 has.
 //!
-//! What was longer when its limit was made stands in a list, with its length. Nothing is added to a list and no number in it grows;
-//! what has become shorter is noted there, so that it stays so.
+//! Items that exceeded a limit when it was set are in a list, with their length. Lists never gain
+//! items and their numbers never grow; when an item becomes shorter its number follows, so that it
+//! remains shorter.
 
 use super::nothing_found;
 use super::sources::{Source, code, rust_files, without_tests, words};
@@ -11,12 +13,12 @@ use super::tidy::{RING_0, is_test};
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer, as `file: name`.
 const LONG_FUNCTIONS: &[(&str, usize)] = &[];
-/// Lines of a file, its own tests left out. More than that usually is two jobs.
+/// Lines of a file, without its own tests. More than that usually is two jobs.
 const FILE_LINES_MAX: usize = 600;
 /// Files that are longer.
 const LONG_FILES: &[(&str, usize)] = &[];
 
-/// Methods of one type, those of traits left out. With more, nobody knows what they rely on.
+/// Methods of one type, without those of traits. With more, it is unclear what they rely on.
 const TYPE_METHODS_MAX: usize = 60;
 /// Types that have more, as `crate: type`.
 const TYPES_WITH_METHODS: &[(&str, usize)] = &[("weir-io: World", 84)];
@@ -26,12 +28,13 @@ const TYPE_FIELDS_MAX: usize = 25;
 const TYPES_WITH_FIELDS: &[(&str, usize)] =
     &[("weir-lab: Record", 27), ("weir-proxy: Record", 33), ("weir: BombArgs", 30)];
 
-/// Whether a file is part of what is built.
+/// Whether a file is part of the product.
 fn is_product(file: &Source) -> bool {
     file.path.starts_with("crates/") && file.path.contains("/src/") && !is_test(&file.path)
 }
 
-/// What is wrong with these lengths: some are above `max` or above what the list of exceptions says, or that says too much.
+/// Returns findings: lengths above `max` or above the list of exceptions, and exceptions that are
+/// too generous.
 fn judge_lengths(found: &[(String, usize)], max: usize, excepted: &[(&str, usize)]) -> Vec<String> {
     let limit = |name: &str| excepted.iter().find(|(other, _)| *other == name).map_or(max, |(_, lines)| *lines);
     let long = found.iter().filter(|(name, lines)| *lines > limit(name).max(max));
@@ -48,7 +51,7 @@ fn judge_lengths(found: &[(String, usize)], max: usize, excepted: &[(&str, usize
     long.chain(generous).collect()
 }
 
-/// The name of the function that begins with this line.
+/// Returns the name of the function that begins with this line.
 fn function_name(line: &str) -> Option<&str> {
     const BEFORE: [&str; 8] = ["pub", "crate", "super", "const", "async", "unsafe", "extern", "C"];
     let mut words = words(line);
@@ -56,8 +59,8 @@ fn function_name(line: &str) -> Option<&str> {
     if is_first && !line.trim_start().starts_with("//") { words.next() } else { None }
 }
 
-/// Name and lines of each function, as rustfmt lays them out: the line that ends it is indented as the one with `fn`, and what is
-/// between them is indented further.
+/// Returns name and lines of each function in the layout of rustfmt: its last line is indented as
+/// the one with `fn`, and the lines between are indented further.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -73,8 +76,8 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Name and number of items of each block at the margin that `name_of` knows by its first line, items as `is_item` knows them: the lines
-/// that are indented once.
+/// Returns name and number of items of each block at the margin. `name_of` recognizes its first
+/// line, `is_item` its items: the lines that are indented once.
 fn blocks<'a>(
     text: &'a str,
     name_of: impl Fn(&'a str) -> Option<&'a str>,
@@ -93,7 +96,7 @@ fn blocks<'a>(
     found
 }
 
-/// The type whose own methods begin behind this line.
+/// Returns the type whose own methods begin behind this line.
 fn implemented(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("impl")?.strip_suffix(" {")?;
     let rest = match rest.strip_prefix('<') {
@@ -103,13 +106,13 @@ fn implemented(line: &str) -> Option<&str> {
     if rest.contains(" for ") { None } else { rest.split(['<', ' ']).next() }
 }
 
-/// The structure whose fields begin behind this line.
+/// Returns the structure whose fields begin behind this line.
 fn structure(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
     rest.strip_prefix("struct ")?.split(['<', ' ']).next()
 }
 
-/// Sums of what was found in the files of each crate, as `crate: name`.
+/// Adds up the counts in the files of each crate, as `crate: name`.
 fn by_crate(count: impl Fn(&str) -> Vec<(&str, usize)>) -> Vec<(String, usize)> {
     let mut sums = std::collections::BTreeMap::<String, usize>::new();
     for file in rust_files().iter().filter(|file| is_product(file)) {
@@ -121,7 +124,8 @@ fn by_crate(count: impl Fn(&str) -> Vec<(&str, usize)>) -> Vec<(String, usize)> 
     sums.into_iter().collect()
 }
 
-/// Types and constructors of maps and sets in a text that have the hasher of the standard library.
+/// Returns types and constructors of maps and sets in a text that use the hasher of the standard
+/// library.
 fn random_maps(text: &str) -> Vec<String> {
     let text: String = code(text).collect::<Vec<_>>().join(" ");
     let mut found = Vec::new();
@@ -141,7 +145,7 @@ fn random_maps(text: &str) -> Vec<String> {
     found
 }
 
-/// Generic arguments up to the closing bracket.
+/// Counts generic arguments up to the closing bracket.
 fn count_arguments(text: &str) -> usize {
     let (mut depth, mut count, mut before, mut is_new) = (0, 0, ' ', true);
     for c in text.chars() {

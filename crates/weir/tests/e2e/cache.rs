@@ -1,7 +1,8 @@
-//! Proves: with real sockets and several workers, what may be stored is asked of its server once and served by every version of HTTP and with
-//! TLS; a herd is one request; whoever changes something reads what he wrote; slow readers hold nobody up; a server out of step gives nothing to
-//! anybody but who has asked. How: servers that count, curl, which reads by a library of others, and clients that look at bytes.
-//! docs/semantics.md §26.
+//! Proves: with real sockets and several workers, a cacheable response is fetched once from its
+//! server and served by every version of HTTP and with TLS. A herd becomes one request; a client
+//! that changes a resource reads its own change; slow readers delay no one else; a server out of
+//! step affects only the client of that request. How: servers that count, curl, which parses with
+//! an independent library, and clients that check bytes. docs/semantics.md §26.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -23,7 +24,7 @@ on_both_drivers!(
 
 const LARGE: usize = 3_000_000;
 
-/// Answers by the first letters of the path.
+/// Responds by the first letters of the path.
 struct Origin;
 
 impl Behaviour for Origin {
@@ -58,7 +59,7 @@ fn text(server: &Server) -> String {
     )
 }
 
-/// What was asked of the server with this target.
+/// Returns the number of requests to the server with this target.
 fn asked(server: &Server, target: &str) -> usize {
     server.log().requests.iter().filter(|(_, request)| request.target == target).count()
 }
@@ -69,7 +70,7 @@ fn ask(client: &mut Client, method: &str, target: &str, fields: &str) -> (u16, V
     (reply.status, reply.body.bytes.clone(), reply.fields.all("cache-status").join(", "))
 }
 
-/// Waits until something is stored.
+/// Waits until a response is stored.
 fn await_stored(weir: &Weir, target: &str) {
     eventually("it is stored", || {
         let mut client = Client::connect(weir.address);
@@ -128,11 +129,11 @@ fn programs_read_it(io: Io) {
         };
         let output = curl(&["-w", "%{http_code} %header{age}", &url]);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        // The first one is made for its request, and has no Age.
+        // The first response is fetched for its request, and has no Age.
         assert!(told.starts_with("200 ") && (told.len() > 4) == (round > 0), "{version}: {told}");
         assert!(std::fs::read(&got).expect("a file") == expected, "{version}");
         if round == 0 {
-            // Before that a part of it is asked of the server.
+            // Before that a part of it would be fetched from the server.
             await_stored(&weir, "/large");
         }
         let part = curl(&["-r", "1000000-1999999", &url]);
@@ -207,7 +208,7 @@ fn stale_while_its_server_is_gone(io: Io) {
     weir.stop();
 }
 
-/// `weir check` takes what is run.
+/// `weir check` accepts what weir runs.
 #[test]
 fn it_can_be_checked() {
     let scratch = Scratch::new();

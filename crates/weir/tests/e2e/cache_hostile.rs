@@ -1,5 +1,6 @@
-//! Proves: what one client sends does not decide what others get from the store, and what is one client's is not stored (docs/hostile.md I1 to
-//! I10). How: the real binary, and a server whose answers say what it was asked for; each time one client tries, and another one asks.
+//! Proves: the requests of one client do not decide what others get from the store, and a private
+//! response is not stored (docs/hostile.md I1 to I10). How: the real binary, and a server whose
+//! responses report the request; each time one client tries, and another one sends a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,10 +23,11 @@ on_both_drivers!(
     i11_pages_for_others,
 );
 
-/// What may be stored.
+/// Makes a response cacheable.
 const FRESH: &str = "Cache-Control: max-age=3600\r\n";
 
-/// Answers with these lines; the content is what this makes of the request.
+/// Starts a server that responds with these lines, and with the content that this makes of the
+/// request.
 fn answers(lines: &'static str, content: fn(&Request) -> String) -> Server {
     Server::start(move |link: &mut Link, request: &Request| link.answer(&reply(200, lines, &content(request))))
 }
@@ -38,12 +40,12 @@ fn target(request: &Request) -> String {
     format!("{} {}", request.fields.first("host").unwrap_or_default(), request.target)
 }
 
-/// A weir in front of it that stores.
+/// Starts a weir with a cache in front of it.
 fn caching(io: Io, server: &Server, cache: &str) -> Weir {
     Weir::start(io, 2, &app(server, 2, "").replace("{ proxy \"app\" }", &format!("{{ proxy \"app\"; {cache} }}")))
 }
 
-/// Status and content of the answer to a GET with these fields, on a connection of its own.
+/// Returns status and content of the response to a GET with these fields, on a separate connection.
 fn get(weir: &Weir, target: &str, fields: &str) -> (u16, String) {
     let mut client = Client::connect(weir.address);
     client.request("GET", target, fields, b"");
@@ -51,13 +53,13 @@ fn get(weir: &Weir, target: &str, fields: &str) -> (u16, String) {
     (reply.status, String::from_utf8_lossy(&reply.body.bytes).into_owned())
 }
 
-/// Answers that are stored.
+/// Returns the number of stored responses.
 fn stored(weir: &Weir) -> u64 {
     let told: serde_json::Value = serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
     told["answers"].as_u64().expect("a count")
 }
 
-/// Waits until so many answers are stored: they are a moment after their end.
+/// Waits until this many responses are stored, which happens a moment after their end.
 fn await_stored(weir: &Weir, count: u64) {
     eventually("answers are stored", || stored(weir) == count);
 }
@@ -159,7 +161,7 @@ fn i8_a_get_with_a_body(io: Io) {
     assert!(client.reply().body.bytes.starts_with(b"/ GET /evil"));
     assert_eq!(get(&weir, "/", "").1, "/ ");
     await_stored(&weir, 1);
-    // What is in the store is not for it either.
+    // Nor is the stored response for it.
     client.request("GET", "/", "", b"again");
     assert_eq!(client.reply().body.bytes, b"/ again");
     assert_eq!(server.log().requests.len(), 3);
@@ -195,7 +197,8 @@ fn i10_errors_that_somebody_provokes(io: Io) {
     assert!(!told.contains("status 400"), "{told}");
 }
 
-/// What a route tells the server of its clients, as a whole or beside an identifier of each request, keeps its pages from those of other routes.
+/// If a route informs the server about its clients, in general or beside an identifier of each
+/// request, its pages are kept apart from those of other routes.
 fn i11_pages_for_others(io: Io) {
     let server = answers(FRESH, |request| {
         let told = ["x-role", "x-ctx"].map(|name| request.fields.first(name).unwrap_or("nobody"));

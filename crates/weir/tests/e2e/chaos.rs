@@ -1,6 +1,8 @@
-//! Proves: while servers are killed, restarted, paused and replaced one after another, and one is always there, no client gets
-//! an error, and what must not be repeated reaches an application at most once. How: real processes under load from wrk, which
-//! counts each reply that is missing or an error; and servers that keep record beyond their own deaths. docs/semantics.md §4.
+//! Proves: while servers are killed, restarted, paused and replaced one after another, and one is
+//! always available, no client gets an error, and a request that must not be repeated reaches an
+//! application at most once. How: real processes under load from wrk, which counts each reply that
+//! is missing or an error; and servers whose records survive their own deaths.
+//! docs/semantics.md §4.
 //!
 //! `WEIR_CHAOS_SECONDS` makes it longer than a test may be: `make chaos`.
 
@@ -23,18 +25,18 @@ on_both_drivers!(
     posts_among_dying_servers_arrive_at_most_once,
 );
 
-/// How long each of these goes on.
+/// Returns how long each of these runs.
 fn seconds() -> u64 {
     std::env::var("WEIR_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
-/// What stands in front of servers at these addresses.
+/// Returns the configuration in front of servers at these addresses.
 fn upstream(addresses: &[SocketAddr]) -> String {
     let servers: String = addresses.iter().map(|address| format!(" server \"{address}\"\n")).collect();
     format!("upstream \"app\" {{\n{servers}}}\nroute {{ proxy \"app\" }}\n")
 }
 
-/// A test origin in a process of its own.
+/// A test origin in a separate process.
 struct Origin {
     address: SocketAddr,
     child: Child,
@@ -55,7 +57,8 @@ impl Origin {
         Origin::start_at(SocketAddr::from(([127, 0, 0, 1], free_port())))
     }
 
-    /// Requests that it has answered, this question not counted; None when it doesn't answer.
+    /// Returns the number of requests that it has answered, without this query; None: it does not
+    /// respond.
     fn requests(&self) -> Option<u64> {
         let output = run("curl", &["-s", "-m", "1", &format!("http://{}/__stats", self.address)]);
         let stats: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -65,7 +68,7 @@ impl Origin {
     /// Waits until it has answered this many more, or the load is over.
     fn serves(&self, more: u64, load: &mut Wrk) {
         let before = self.requests().unwrap_or_default();
-        // Each question counts as well.
+        // Each query counts as well.
         let mut asked = 0;
         eventually("the server gets requests", || {
             asked += 1;
@@ -78,7 +81,7 @@ impl Origin {
         assert!(status.expect("kill runs").success());
     }
 
-    /// As SIGKILL leaves it: nobody says goodbye.
+    /// Ends it by SIGKILL, without an orderly close.
     fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it is a child");
@@ -92,7 +95,7 @@ impl Drop for Origin {
     }
 }
 
-/// wrk with 64 connections that ask one after another; returns what it says.
+/// wrk with 64 connections that send one request after another; returns its output.
 struct Wrk(Child);
 
 impl Wrk {
@@ -107,7 +110,7 @@ impl Wrk {
         self.0.try_wait().expect("wrk is a child").is_some()
     }
 
-    /// Waits for its end. Requests that were answered; none may have failed.
+    /// Waits for its end. Returns the number of answered requests; none may have failed.
     fn finish(self) -> u64 {
         let output = self.0.wait_with_output().expect("wrk ends");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -130,7 +133,7 @@ fn killed_restarted_and_paused_servers_lose_nothing(io: Io) {
             *victim = Origin::start_at(victim.address);
         } else {
             victim.signal("STOP");
-            // The disaster itself, not a wait for something.
+            // The disaster itself, not a wait for an event.
             std::thread::park_timeout(Duration::from_millis(200));
             victim.signal("CONT");
         }
@@ -149,7 +152,7 @@ fn servers_that_close_every_hundred_requests_lose_nothing(io: Io) {
     weir.stop();
 }
 
-/// Three servers of which one at a time dies and comes back at its address.
+/// Three servers of which one at a time dies and returns at its address.
 struct Mortals {
     addresses: Vec<SocketAddr>,
     living: Vec<Option<Server>>,
@@ -184,7 +187,7 @@ fn posts(requests: &[(usize, Request)]) -> Vec<String> {
     posts.map(|request| request.nonce().to_owned()).collect()
 }
 
-/// Asks until told to stop. Each reply is the answer to its request, or for a POST perhaps a 502.
+/// Sends requests until stopped. Each reply is the response to its request, or for a POST perhaps a 502.
 fn ask_on(address: SocketAddr, mut random: Random, stop: &AtomicBool, answered: &AtomicUsize) {
     let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {

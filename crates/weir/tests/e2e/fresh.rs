@@ -1,6 +1,8 @@
-//! Proves: with `pool "fresh"` requests leave kept connections that are slow, status and metrics say so and why, a server that takes no new
-//! connections still answers all, and where kept connections are not worse they are used. How: the real binary, servers behind unix sockets that
-//! take their time for all but the first request of a connection. docs/semantics.md §8.
+//! Proves: with `pool "fresh"` requests leave kept connections that are slow, and status and
+//! metrics show that and why. A server that accepts no new connections still answers all requests,
+//! and kept connections are used if they are not worse. How: the real binary, servers behind unix
+//! sockets that take their time for all but the first request of a connection.
+//! docs/semantics.md §8.
 
 use std::fs;
 use std::thread::sleep;
@@ -14,10 +16,10 @@ use crate::kit::{Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventual
 
 on_both_drivers!(good_kept_connections_are_used; alone: requests_leave_slow_kept_connections);
 
-/// What a kept connection makes a request wait: far longer than a connect takes on a machine that is busy.
+/// Delay of a request on a kept connection: far longer than a connect takes on a busy machine.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// As a worker that has much to do for those whose connection it has accepted.
+/// Behaves like a worker that is busy with the connections that it has accepted.
 fn tied(link: &mut Link, request: &Request) -> Result<(), Gone> {
     if link.answers > 0 {
         sleep(SLOW);
@@ -32,7 +34,7 @@ fn app(front: &UnixFront) -> String {
     )
 }
 
-/// Each client asks once, all at the same time.
+/// Each client sends one request, all at the same time.
 fn ask_all(clients: &mut [Client]) {
     let nonces: Vec<String> = clients.iter().map(|_| nonce()).collect();
     clients.iter_mut().zip(&nonces).for_each(|(client, nonce)| client.get(&format!("/victim?n={nonce}")));
@@ -65,7 +67,7 @@ fn requests_leave_slow_kept_connections(io: Io) {
     assert!(told["totals"]["fresh_requests"].as_u64() > Some(16) && told["totals"]["fresh_turns"] == 1, "{told}");
     assert!(weir.answer(&["status"]).contains("each request has a connection of its own: p99 to the first byte"));
     assert!(weir.answer(&["status", "server", "app", &front.name]).contains("fresh"));
-    // Nobody can connect any more. What is kept stays.
+    // New connections are impossible from now on. Kept ones remain.
     fs::remove_file(&path).expect("it is there");
     eventually("kept connections are used", || {
         ask_all(&mut clients);

@@ -1,7 +1,9 @@
-//! Proves: where packets of both directions have the same hash, one core receives both sides of each connection, as the client's port is kept; where
-//! they have not, `weir status` says so. How: the real binary between two links of the laboratory, whose packets have no hash but that of their
-//! addresses and ports, which is the same both ways (`__flow_hash_consistentify` in net/core/flow_dissector.c), and which the kernel spreads over
-//! cores by it (RPS, Documentation/networking/scaling.rst). Needs root. docs/semantics.md §24c.
+//! Proves: if packets of both directions have the same hash, one core receives both sides of each
+//! connection, because weir keeps the client's port; if not, `weir status` says so. How: the real
+//! binary between two links of the laboratory. Their packets have only the hash of their addresses
+//! and ports, which is the same both ways (`__flow_hash_consistentify` in
+//! net/core/flow_dissector.c), and by which the kernel spreads them over cores (RPS,
+//! Documentation/networking/scaling.rst). Needs root. docs/semantics.md §24c.
 
 use std::fs::File;
 
@@ -12,7 +14,8 @@ use crate::transparent::{Between, CLIENT, SERVER, lead_by_routes, passing};
 
 on_both_drivers!(led_by_routes, taken_by_programs);
 
-/// Each worker compares its first one, and then one in 64: of these of two workers five at least, and one of those that follow.
+/// Each worker compares its first connection, and then one in 64: with two workers at least five of
+/// these, and one of the next.
 const MANY: usize = 321;
 const FEW: usize = 130;
 
@@ -22,7 +25,8 @@ fn in_network(test: &str, io: Io, body: impl FnOnce(&Between)) {
     }
     in_own_network_as_root(&format!("one_core::{}::{test}", io.word()), || {
         let between = Between { clients: Neighbour::apart(), servers: Neighbour::apart() };
-        // What comes by a link has no hash, and the router's side towards servers has to be Ethernet.
+        // Packets from a link have no hash, and the router's side towards servers has to be
+        // Ethernet.
         let hop = Neighbour::new("ps", "hop");
         let link = |far: &Neighbour, names: &str, net: u8, more: &[&str]| {
             let addresses = [1, 2].map(|host| format!("198.18.{net}.{host}/24")).join(",");
@@ -52,10 +56,11 @@ fn in_network(test: &str, io: Io, body: impl FnOnce(&Between)) {
     });
 }
 
-/// Has cores of these masks handle what comes from clients and from servers; where the kernel can't that is told.
+/// Has cores of these masks handle packets from clients and from servers; if the kernel cannot,
+/// says so.
 fn spreads(masks: [&str; 2]) -> bool {
     let tell = |name: &str, mask: &str| format!("echo {mask} > /sys/class/net/{name}/queues/rx-0/rps_cpus");
-    // /sys shows the network of whoever has mounted it.
+    // /sys shows the network of the process that mounted it.
     let all = ["mount -t sysfs none /sys".to_owned(), tell("pc", masks[0]), tell("ps", masks[1])].join(" && ");
     let told = run("unshare", &["--mount", "sh", "-c", &all]);
     if !told.status.success() {
@@ -64,8 +69,9 @@ fn spreads(masks: [&str; 2]) -> bool {
     told.status.success()
 }
 
-/// Connections with their hashes for all cores, then, where there are two, with a core for each side: how many were compared, and how many of these
-/// were received by one core, of each.
+/// Makes connections with their hashes for all cores, then, with at least two cores, with a core
+/// for each side. Returns for each how many were compared, and how many of these were received by
+/// one core.
 fn shares(between: &Between, told: impl Fn() -> [u64; 2]) -> [[u64; 2]; 2] {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(31);
     let all = format!("{:x}", (1u32 << cores) - 1);
@@ -82,7 +88,7 @@ fn shares(between: &Between, told: impl Fn() -> [u64; 2]) -> [[u64; 2]; 2] {
     })
 }
 
-/// `weir status` has compared so many, and so many of them had one core.
+/// Returns how many connections `weir status` has compared, and how many of them had one core.
 fn compared(totals: &serde_json::Value) -> [u64; 2] {
     ["tcp_cores_compared", "tcp_cores_same"].map(|name| totals[name].as_u64().unwrap_or(0))
 }

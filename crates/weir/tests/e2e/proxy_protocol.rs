@@ -1,6 +1,7 @@
-//! Proves: a load balancer in front says by the PROXY protocol whose connection it passes on, in both versions, however its header is cut,
-//! in front of TLS as well; who is no balancer, or says anything else first, gets nothing; a reload changes that for who comes after it.
-//! How: the real binary, headers byte by byte, and what the server and the access log see. docs/semantics.md §17.
+//! Proves: a load balancer in front names the client of a connection by the PROXY protocol, in both
+//! versions, however its header is split, even in front of TLS. Other clients, and other first
+//! bytes, get nothing; a reload changes that for later connections. How: the real binary, headers
+//! byte by byte, and what the server and the access log see. docs/semantics.md §17.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
@@ -9,12 +10,13 @@ use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, eventually, free_por
 
 on_both_drivers!(balancers_say_who_asks, c11_nobody_else_does, in_front_of_tls, a_reload_changes_it);
 
-/// A balancer, as it is trusted here.
+/// A balancer that weir trusts.
 const BALANCER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const TEXT: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\n";
 
-/// The same in version 2, for 2001:db8::7 and port 4712, with something behind the addresses.
+/// Returns the same in version 2, for 2001:db8::7 and port 4712, with more data behind the
+/// addresses.
 fn binary() -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x28".to_vec();
     header.extend([0x20, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
@@ -24,10 +26,10 @@ fn binary() -> Vec<u8> {
     header
 }
 
-/// A balancer of its own health.
+/// A health check by the balancer itself.
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// The configuration of a listener of this address besides the usual one, to a server.
+/// Returns the configuration of a listener on this address besides the usual one, to a server.
 fn behind(listener: SocketAddr, options: &str, server: &Server, log: &str) -> String {
     format!(
         "listen \"{listener}\" {{ {options} }}\n{log}client {{ trusted-proxies \"127.0.0.1\"; }}\n\
@@ -40,7 +42,7 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// What a server was told of who asks.
+/// Returns what a server learned about its clients.
 fn told(server: Server) -> Vec<(String, String)> {
     let requests = server.finish().requests.into_iter().map(|(_, request)| request);
     let first = |request: &weir_check::Request, name| request.fields.first(name).unwrap_or_default().to_owned();
@@ -57,7 +59,7 @@ fn balancers_say_who_asks(io: Io) {
     let format = format!("access-log \"{}\" format=\"$remote_addr $remote_port $status\"\n", log.display());
     let weir = Weir::start(io, 2, &behind(listener, "proxy-protocol #true", &server, &format));
     for header in [TEXT.to_vec(), binary(), LOCAL.to_vec()] {
-        // With the request in one piece; cut within the header; cut at its end.
+        // With the request in one piece; split within the header; split at its end.
         for cut in [0, 5, header.len() - 1, header.len()] {
             let mut client = Client::connect_from(BALANCER, listener);
             client.ask("GET", false);
@@ -95,7 +97,7 @@ fn c11_nobody_else_does(io: Io) {
         client.try_send(&bytes);
         assert_eq!(client.try_reply(), None);
     }
-    // Who leaves in the middle of a header, and one who says nothing, keep nobody out.
+    // A client that leaves in the middle of a header, and a silent one, do not block others.
     let silent = TcpStream::connect(listener).expect("weir accepts");
     let mut client = Client::connect_from(BALANCER, listener);
     client.send(&TEXT[..9]);
@@ -104,7 +106,7 @@ fn c11_nobody_else_does(io: Io) {
     client.ask("GET", false);
     client.send(&[TEXT, &get()].concat());
     assert_eq!(client.reply().status, 200);
-    // The other listener has no balancer: a header is no request there.
+    // The second listener has no balancer: there a header is not a request.
     let mut client = Client::connect(weir.address);
     client.ask("GET", false);
     client.send(&[TEXT, &get()].concat());

@@ -1,5 +1,6 @@
-//! Servers that refuse a request at once, in front of those that they still work on, and close, as node, bun, cowboy, aiohttp and Undertow
-//! do: whoever stands in front gets its own answer (docs/pipelining.md).
+//! Servers that reject a request at once, before the responses to earlier requests that they still
+//! work on, and close, as node, bun, cowboy, aiohttp and Undertow do: the earlier clients get their
+//! own responses (docs/pipelining.md).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,13 +20,13 @@ on_both_drivers!(
 /// How long the application works on each request.
 const WORK: Duration = Duration::from_millis(2);
 
-/// What node refuses by default, as far as it is asked for here.
+/// Whether node rejects a request by default, as far as these requests go.
 fn is_refused_by_node(request: &Request) -> bool {
     let head: usize = request.fields.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     head > 8192 || request.target.contains('|')
 }
 
-/// What nobody can know before.
+/// Whether the server rejects a request for an unforeseeable reason.
 fn is_refused_by_whim(request: &Request) -> bool {
     request.fields.has("x-whim")
 }
@@ -39,7 +40,7 @@ fn refuse(link: &mut Link) -> Result<(), Gone> {
     Err(Gone)
 }
 
-/// Works on requests in order, and looks meanwhile at what else comes.
+/// Works on requests in order, and checks new ones meanwhile.
 fn strict(refuses: fn(&Request) -> bool) -> impl Fn(&mut Link, &Request) -> Result<(), Gone> {
     move |link, request| {
         if refuses(request) {
@@ -67,7 +68,8 @@ fn strict(refuses: fn(&Request) -> bool) -> impl Fn(&mut Link, &Request) -> Resu
     }
 }
 
-/// Four clients pipeline while another one sends `bad` again and again, which has to get 431 each time. How often it was sent.
+/// Four clients pipeline while another one sends `bad` again and again, which has to get 431 each
+/// time. Returns how often it was sent.
 fn beside(weir: &Weir, bad: &[&str]) -> usize {
     let over = AtomicBool::new(false);
     let victim = || {
@@ -120,7 +122,8 @@ fn an_error_that_overtakes_is_nobodys(io: Io) {
     assert!(found.is_some_and(|found| found > 0), "{found:?} of {overtaken} errors that overtook others were noticed");
 }
 
-/// uWSGI, daphne, Twisted and others close without a word when a head is too long. Who asks for the same page with a head that is not has it.
+/// uWSGI, daphne, Twisted and others close without a response if a head is too long. Clients that
+/// request the same page with a shorter head get it.
 fn a_long_cookie_is_its_own_fault(io: Io) {
     let server = Server::start(|link: &mut Link, request: &Request| {
         if is_refused_by_node(request) {
@@ -141,7 +144,7 @@ fn a_long_cookie_is_its_own_fault(io: Io) {
         }
     };
     thread::scope(|scope| {
-        // The server lives, as all can see, and the page is asked for now and then.
+        // Other responses show that the server lives, and the page is requested now and then.
         scope.spawn(|| ask("/other?n=1", 5));
         scope.spawn(|| ask("/page?n=1", 700));
         while Instant::now() < until {

@@ -1,6 +1,7 @@
-//! Proves: a reload in the middle of something, a pipelined batch, an upload, a tunnel, a drain, the end of weir or another reload, neither loses nor
-//! sends astray any of it: what was routed before is finished where it was routed, what comes after goes by what is in force.
-//! How: the real binary with servers that answer when they are told to. docs/semantics.md §13.
+//! Proves: a reload in the middle of a pipelined batch, an upload, a tunnel, a drain, the end of
+//! weir or another reload loses none of it and misroutes none: earlier requests are finished where
+//! they were routed, later ones follow the configuration in force. How: the real binary with
+//! servers that respond on a signal. docs/semantics.md §13.
 
 use std::sync::Barrier;
 
@@ -20,12 +21,13 @@ on_both_drivers!(
     reloads_at_once_are_done_one_after_another,
 );
 
-/// One upstream of this server, and the route to it.
+/// Returns one upstream of this server, and the route to it.
 fn to(server: &Server) -> String {
     format!("upstream \"app\" {{ server \"{}\" connections=2; }}\nroute {{ proxy \"app\" }}\n", server.address)
 }
 
-/// Answers when it is told to go, and echoes behind an Upgrade; tells of heads whose bodies are to come.
+/// Responds on a signal, and echoes behind an Upgrade; reports heads whose bodies are still to
+/// come.
 struct Patient;
 
 impl Behaviour for Patient {
@@ -45,7 +47,7 @@ impl Behaviour for Patient {
     }
 }
 
-/// Another server takes the place of the one that weir has.
+/// Replaces weir's server with another.
 fn replace(weir: &Weir, by: &Server) {
     weir.rewrite(&to(by));
     weir.answer(&["reload"]);
@@ -67,7 +69,7 @@ fn a_pipelined_batch_is_answered_in_order_by_both(io: Io) {
     eventually("all of them were read", || status(&weir)["clients"]["requests"] == 4);
     replace(&weir, &new);
     batch(&mut client, second);
-    // Answers wait for those before them.
+    // Responses wait for those before them.
     new.wait("the second half goes to the new one", |log| log.requests.len() >= 4);
     old.tell("go");
     for nonce in &nonces {
@@ -120,7 +122,7 @@ fn a_tunnel_goes_on(io: Io) {
     tunnel.send(b"half of ");
     replace(&weir, &new);
     for _ in 0..3 {
-        // Its upstream is another one, and then none at all.
+        // Its upstream is replaced, and then removed.
         weir.rewrite("route { respond 200 text=\"none\"; }\n");
         weir.answer(&["reload"]);
         weir.rewrite(&to(&new));
@@ -135,7 +137,8 @@ fn a_tunnel_goes_on(io: Io) {
     [old, new].into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// `drain --wait` waits for what is under way also when the configuration changes meanwhile, and the reload does not bring the server back.
+/// `drain --wait` waits for requests under way even if the configuration changes meanwhile, and the
+/// reload does not bring the server back.
 fn a_drained_server_stays_drained(io: Io) {
     let (drained, other) = (Server::start(Patient), Server::start(Honest));
     let [a, b] = [&drained, &other].map(|server| server.address);
@@ -170,7 +173,7 @@ fn a_drained_server_stays_drained(io: Io) {
     [drained, other].into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Whoever is ending finishes what it has by what was in force.
+/// A weir that is ending finishes its requests by the previous configuration.
 fn who_ends_takes_nothing_new_into_force(io: Io) {
     let (old, new) = (Server::start(Patient), Server::start(Honest));
     let mut weir = Weir::start(io, 2, &to(&old));

@@ -1,6 +1,8 @@
-//! Proves: where packets are led to weir, by routes or by TPROXY, connections to anybody go on to where they were going, from the address and port of
-//! their client, with a congestion control on each side; who means weir itself is not led in a circle; without the right to it weir does not start, and
-//! says why. How: the real binary between two networks of the test. Needs root. docs/semantics.md §24.
+//! Proves: if packets are led to weir, by routes or by TPROXY, connections go on to their original
+//! destinations, from the address and port of their client, with a congestion control on each side.
+//! weir does not connect to itself for a client that means weir; without the right to it weir does
+//! not start, and says why. How: the real binary between two networks of the test. Needs root.
+//! docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -57,8 +59,8 @@ impl Between {
         between
     }
 
-    /// Waits until clients reach the servers' machine, which refuses what it does not serve: neighbours of IPv6 find each other when interfaces have
-    /// addresses of their own, and then only.
+    /// Waits until clients reach the servers' machine, which refuses ports that it does not serve:
+    /// neighbours of IPv6 find each other only when interfaces have addresses.
     pub(crate) fn meet(&self) {
         const NOBODY: u16 = 9;
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
@@ -68,7 +70,7 @@ impl Between {
         }
     }
 
-    /// A server that says from where a client has come, then what it says.
+    /// Starts a server that reports its client's address, then echoes.
     pub(crate) fn serve(&self, host: &str, port: u16) {
         let at = SocketAddr::new(host.parse().expect("an address"), port);
         let listener = self.servers.inside(|| TcpListener::bind(at)).expect("a free port");
@@ -87,7 +89,7 @@ impl Between {
         });
     }
 
-    /// A client there, from a port of its choice, and what it is told.
+    /// Connects a client there, from a port of its choice. Returns it with the server's report.
     pub(crate) fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
         self.ask_by(Protocol::TCP, (from, port), (to, to_port))
     }
@@ -117,7 +119,7 @@ impl Between {
         })
     }
 
-    /// A client that would use several paths gets through, if this kernel has such.
+    /// Checks that a client that would use several paths gets through, if the kernel supports that.
     pub(crate) fn ask_by_paths(&self, port: u16) {
         match self.ask_by(Protocol::MPTCP, (CLIENT[0], port), (SERVER[0], 8080)) {
             Ok((mut stream, _)) => echoes(&mut stream),
@@ -128,7 +130,7 @@ impl Between {
         }
     }
 
-    /// Both families get through as themselves.
+    /// Checks that both families get through with their addresses.
     fn gets_through(&self, weir: &Weir) {
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             for round in 0..3 {
@@ -168,7 +170,7 @@ pub(crate) fn passing(port: u16, scratch: &Scratch) -> String {
     )
 }
 
-/// The congestion controls of established connections here from or to this port (ss(8)).
+/// Returns the congestion controls of established connections here from or to this port (ss(8)).
 fn congestion(port: u16) -> Vec<String> {
     let filter = format!("( sport = :{port} or dport = :{port} )");
     let shown = run("ss", &["-Htin", "state", "established", &filter]);
@@ -195,7 +197,7 @@ fn by_routes(io: Io) {
         let (open, _) = between.ask(CLIENT[0], 4100, SERVER[0], 8080).expect("it gets through");
         assert_eq!(congestion(8080), ["reno", "reno"], "both sides");
         drop(open);
-        // A destination that refuses, and one that is this machine.
+        // A destination that refuses, and this machine as a destination.
         let refused = between.ask(CLIENT[0], 0, "198.18.2.1", 8080).expect_err("it is weir's own address");
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let own = || status(&weir)["totals"]["tcp_closes"]["own-destination"].as_u64();
@@ -237,11 +239,11 @@ fn by_tproxy(io: Io) {
             return eprintln!("not tested: no TPROXY here: {}", String::from_utf8_lossy(&loaded.stderr));
         }
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        // Without a listener packets go on as without rules.
+        // Without a listener packets pass as without rules.
         let (mut before, _) = between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
         let weir = Weir::start(io, 2, &passing(1234, &scratch));
         between.gets_through(&weir);
-        // Connections from before go on, and what a second connection could not keep passes by.
+        // Earlier connections continue, and connections that a second one could not copy pass by.
         echoes(&mut before);
         let taken = total(&weir, "tcp_connections");
         between.ask_by_paths(3997);
@@ -251,8 +253,8 @@ fn by_tproxy(io: Io) {
     });
 }
 
-/// Both legs are one connection to conntrack, by addresses and ports: a firewall that lets through what it knows, and nothing that looks wrong, harms
-/// neither.
+/// For conntrack, both legs are one connection, by addresses and ports. A firewall that accepts
+/// what it knows, and nothing that looks wrong, harms neither.
 fn where_connections_are_tracked(io: Io) {
     in_network("where_connections_are_tracked", io, || {
         let (between, scratch) = (Between::new(), Scratch::new());
@@ -277,7 +279,7 @@ fn where_connections_are_tracked(io: Io) {
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         let weir = Weir::start(io, 2, &passing(8080, &scratch));
         between.gets_through(&weir);
-        // Much, both ways at a time.
+        // A lot, both ways at a time.
         let (stream, _) = between.ask(CLIENT[0], 4200, SERVER[0], 8080).expect("it gets through");
         let sent: Vec<u8> = (0..4_000_000_u32).map(|at| (at / 7) as u8).collect();
         std::thread::scope(|scope| {
@@ -308,8 +310,8 @@ fn who_reads_nothing_pins_little(io: Io) {
     });
 }
 
-/// A server that has 300 MB for a client that does not read gets rid of what the kernel's sockets and a pipe hold, and the client of all of it
-/// later.
+/// A server that has 300 MB for a client that does not read can send what the kernel's sockets and
+/// a pipe hold, and the client gets all of it later.
 pub(crate) fn who_reads_nothing(between: &Between) {
     const ALL: usize = 300_000_000;
     let at = SocketAddr::new(SERVER[0].parse().expect("an address"), 8080);
@@ -321,7 +323,7 @@ pub(crate) fn who_reads_nothing(between: &Between) {
             stream.write_all(b"ready\n").expect("open");
             let text: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 3) as u8).collect();
             let mut sent = 0;
-            // Nothing can be said of one that waits, but that it has waited for long.
+            // A stalled stream can only be recognized by a long wait.
             stream.set_write_timeout(Some(Duration::from_secs(1))).expect("an option");
             while sent < ALL {
                 let from = sent % text.len();

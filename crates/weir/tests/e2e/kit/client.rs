@@ -1,4 +1,5 @@
-//! A raw client: sends what it is told, reads with a deadline, and judges every byte that comes back.
+//! A raw client: sends the given bytes, reads with a deadline, and judges every byte that comes
+//! back.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -17,7 +18,7 @@ pub struct Client {
     stream: Patient<TcpStream>,
     judge: StrictReplies,
     ended: Option<Ended>,
-    /// A write has met the reset, which the kernel tells once.
+    /// A write has met the reset, which the kernel reports once.
     met_reset: bool,
     /// Bytes received.
     pub received: u64,
@@ -46,18 +47,18 @@ impl Client {
         Client::of(socket.into())
     }
 
-    /// On a connection that is there.
+    /// Uses an existing connection.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
         Client { stream: patient(stream), judge: StrictReplies::new(), ended: None, met_reset: false, received: 0 }
     }
 
-    /// Announces a request to the judge of replies. To be called before its last byte is sent.
+    /// Announces a request to the judge of replies. Call it before its last byte is sent.
     pub fn ask(&mut self, method: &str, version_10: bool) {
         self.judge.ask(method, version_10, false);
     }
 
-    /// Announces a request that asks for an upgrade.
+    /// Announces a request for an upgrade.
     pub fn ask_upgrade(&mut self) {
         self.judge.ask("GET", false, true);
     }
@@ -67,7 +68,8 @@ impl Client {
         self.request("GET", target, "", b"");
     }
 
-    /// Sends a request with these field lines (each with CRLF) and a body (with its length, unless it is empty).
+    /// Sends a request with these field lines (each with CRLF) and a body (with its length, unless
+    /// it is empty).
     pub fn request(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) {
         self.ask(method, false);
         let length = match body.is_empty() {
@@ -83,7 +85,7 @@ impl Client {
         self.stream.write_all(bytes).expect("weir reads");
     }
 
-    /// Writes; false when weir has closed already.
+    /// Writes; false: weir has already closed.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         let outcome = self.stream.write_all(bytes);
         self.met_reset |= outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
@@ -103,12 +105,12 @@ impl Client {
         true
     }
 
-    /// The next final reply.
+    /// Returns the next final reply.
     pub fn reply(&mut self) -> Reply {
         self.try_reply().unwrap_or_else(|| panic!("expected a reply, the connection ended: {:?}", self.ended))
     }
 
-    /// The next final reply, or None when the connection ends before it.
+    /// Returns the next final reply, or None if the connection ends before it.
     pub fn try_reply(&mut self) -> Option<Reply> {
         loop {
             if let Some(reply) = self.judge.poll_reply() {
@@ -120,7 +122,7 @@ impl Client {
         }
     }
 
-    /// Interim replies that came since the last final one; waits for at least one.
+    /// Returns interim replies since the last final one; waits for at least one.
     pub fn interim(&mut self) -> Vec<u16> {
         while self.judge.interim().is_empty() {
             assert!(self.read(), "expected an interim reply, the connection ended: {:?}", self.ended);
@@ -128,7 +130,8 @@ impl Client {
         self.judge.interim().to_vec()
     }
 
-    /// Waits until at least this many bytes of the body of the next reply have come, and returns it as it is.
+    /// Waits until at least this many bytes of the body of the next reply have come, and returns it
+    /// as it is.
     pub fn beginning(&mut self, bytes: u64) -> Reply {
         loop {
             match self.judge.current() {
@@ -144,12 +147,12 @@ impl Client {
         self.ended.clone().expect("it ended")
     }
 
-    /// How it ended, if it was seen to.
+    /// Returns how it ended, if that has been seen.
     pub fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
     }
 
-    /// Bytes of a tunnel, exactly so many.
+    /// Returns exactly this many bytes of a tunnel.
     pub fn tunnel(&mut self, bytes: usize) -> Vec<u8> {
         let mut all = self.judge.take_tunnel();
         while all.len() < bytes {
@@ -175,12 +178,12 @@ impl Client {
         socket2::SockRef::from(&*self.stream).set_recv_buffer_size(bytes).expect("a socket option");
     }
 
-    /// The local port.
+    /// Returns the local port.
     pub fn port(&self) -> u16 {
         self.stream.local_addr().expect("connected").port()
     }
 
-    /// The socket, to be used by hand or by another thread.
+    /// Returns the socket, for use by hand or by another thread.
     pub fn stream(&self) -> TcpStream {
         let stream = TcpStream::try_clone(&self.stream).expect("descriptors are left");
         bounded(&stream);
@@ -211,7 +214,7 @@ impl Client {
     }
 }
 
-/// One honest request of a client.
+/// Sends one honest request of a client, and checks the response.
 pub fn request(client: &mut Client) {
     let nonce = nonce();
     client.get(&format!("/victim?n={nonce}"));
@@ -220,7 +223,7 @@ pub fn request(client: &mut Client) {
     check_honest(&nonce, &reply).unwrap();
 }
 
-/// Asks again and again on one connection until that is over; counts the answers.
+/// Sends requests on one connection until that is over; counts the responses.
 pub fn keep_asking(address: SocketAddr, over: &AtomicBool, done: &AtomicUsize) {
     let mut client = Client::connect(address);
     while !over.load(Ordering::Relaxed) {
@@ -229,7 +232,7 @@ pub fn keep_asking(address: SocketAddr, over: &AtomicBool, done: &AtomicUsize) {
     }
 }
 
-/// The answer to a GET of its own client, and how long it took.
+/// Sends a GET on a separate connection, checks the response, and returns how long it took.
 pub fn timed_get(weir: &Weir) -> Duration {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());
     let begin = Instant::now();

@@ -1,8 +1,9 @@
-//! The kit of the end-to-end tests: the real binary, scripted servers, raw clients, all on loopback.
+//! The kit of the end-to-end tests: the real binary, scripted servers, raw clients, all on
+//! loopback.
 //!
-//! Every byte that weir sends is judged: to servers by [`weir_check::StrictRequests`], to clients by
-//! [`weir_check::StrictReplies`]. Nothing here waits by sleeping: everything waits for an event as
-//! [`weir_check::waiting`] does, which says when a test gives up and what it tells then.
+//! Every byte that weir sends is judged: to servers by [`weir_check::StrictRequests`], to clients
+//! by [`weir_check::StrictReplies`]. Nothing here waits by sleeping: everything waits for an event
+//! as [`weir_check::waiting`] does, which decides when a test gives up and what it prints then.
 #![allow(unreachable_pub)] // `pub` here means: for the tests
 
 mod client;
@@ -34,12 +35,14 @@ pub use tools::{
 };
 pub use weir::{Io, Weir, app, free_port, status};
 
-/// How long any single event may take on a machine that has time, for what can't be waited for otherwise.
+/// How long any single event may take on an idle machine, where a wait for another event is
+/// impossible.
 #[allow(dead_code)]
 pub const DEADLINE: Duration = weir_check::waiting::DEADLINE;
 
-/// Generates `uring::name` and `epoll::name` for functions `fn name(io: Io)`. What stands behind `; alone:` becomes
-/// `uring::alone::name`: it measures, or moves hundreds of megabytes, and `scripts/test` runs it when nothing else runs.
+/// Generates `uring::name` and `epoll::name` for functions `fn name(io: Io)`. Names behind
+/// `; alone:` become `uring::alone::name`: such a test measures, or moves hundreds of megabytes,
+/// and `scripts/test` runs it alone.
 macro_rules! on_both_drivers {
     ($($name:ident),* $(,)? $(; alone: $($alone:ident),* $(,)?)?) => {
         mod uring {
@@ -70,7 +73,7 @@ pub(crate) use rows_on_both_drivers;
 pub struct Random(u64);
 
 impl Random {
-    /// From `WEIR_SEED`, or from the clock.
+    /// Starts from `WEIR_SEED`, or from the clock.
     pub fn new() -> Random {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |t| t.as_nanos());
         let seed = match std::env::var("WEIR_SEED") {
@@ -81,7 +84,7 @@ impl Random {
         Random(seed.wrapping_mul(2).wrapping_add(1))
     }
 
-    /// A generator of its own, for another thread.
+    /// Makes a separate generator, for another thread.
     pub fn fork(&mut self) -> Random {
         Random(self.next() | 1)
     }
@@ -93,12 +96,12 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than `limit`.
+    /// Returns a number less than `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() >> 16) as usize % limit.max(1)
     }
 
-    /// Another order.
+    /// Shuffles items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -106,19 +109,20 @@ impl Random {
     }
 }
 
-/// A nonce of 8 characters that no other request of this test process has.
+/// Returns a nonce of 8 characters that no other request of this test process has.
 pub fn nonce() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0x1000_0000);
     format!("{:08x}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Text with a letter for every byte, different at every place, for checks of large bodies.
+/// Returns text with a letter for every byte, different at every place, for checks of large bodies.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
-/// Stops other threads of a test when it goes, also with a failure, which would wait for them without end.
+/// Stops other threads of a test when dropped, even after a failure, which would wait for them
+/// without end.
 pub struct Stopping<'a>(pub &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stopping<'_> {

@@ -1,4 +1,5 @@
-//! Another network than that of the test, behind a pair of virtual interfaces, or none. Needs root, or a user namespace in which one is.
+//! Another network than that of the test, behind a pair of virtual interfaces, or unconnected.
+//! Needs root, or a user namespace in which the test is root.
 
 use std::process::{Child, Command};
 
@@ -6,14 +7,14 @@ use weir_io::Namespace;
 
 use super::{eventually, run};
 
-/// See the module. It is gone when nobody is in it any more.
+/// The other network. It disappears with its last process.
 #[derive(Debug)]
 pub struct Neighbour {
     holder: Child,
 }
 
 impl Neighbour {
-    /// One that nothing leads to.
+    /// Makes an unconnected one.
     pub fn apart() -> Neighbour {
         let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare starts");
         let neighbour = Neighbour { holder };
@@ -24,7 +25,7 @@ impl Neighbour {
         neighbour
     }
 
-    /// Joins it to this one by the interface `near`, which is called `far` there.
+    /// Joins it to the test's network by the interface `near`, with the other end `far` there.
     pub fn new(near: &str, far: &str) -> Neighbour {
         let neighbour = Neighbour::apart();
         ip(&format!("link add {near} type veth peer name {far} netns {}", neighbour.process()));
@@ -32,12 +33,12 @@ impl Neighbour {
         neighbour
     }
 
-    /// A process that is in it.
+    /// Returns a process in it.
     pub fn process(&self) -> String {
         self.holder.id().to_string()
     }
 
-    /// Its namespace.
+    /// Returns its namespace.
     pub fn place(&self) -> String {
         format!("/proc/{}/ns/net", self.process())
     }
@@ -47,12 +48,12 @@ impl Neighbour {
         ip(&format!("link set {name} netns {}", self.process()));
     }
 
-    /// `ip` there.
+    /// Runs `ip` there.
     pub fn ip(&self, line: &str) {
         ip_by(&format!("nsenter --net={} ip", self.place()), line);
     }
 
-    /// Somebody does this there.
+    /// Runs this there.
     pub fn inside<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let namespace = Namespace::open(self.place().as_ref()).expect("its namespace");
         namespace.enter(body).expect("it may be entered")
@@ -66,7 +67,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// `ip` here.
+/// Runs `ip` here.
 pub fn ip(line: &str) {
     ip_by("ip", line);
 }

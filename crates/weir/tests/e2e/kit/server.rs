@@ -1,4 +1,5 @@
-//! A scripted server: a thread for each connection, every byte it receives is judged, everything is on record.
+//! A scripted server: a thread for each connection; it judges every byte that it receives, and
+//! records everything.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -12,21 +13,21 @@ use weir_check::{Request, Rules, StrictRequests};
 
 use super::{Waiting, eventually, tcp_sockets};
 
-/// Requests that a test that failed shows.
+/// Number of last requests that a failed test shows.
 const LAST_REQUESTS: usize = 5;
 
-/// What a server answers that takes an Upgrade.
+/// The response of a server that accepts an Upgrade.
 pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// What a server does with requests. One object serves all its connections.
+/// The treatment of requests by a server. One object serves all its connections.
 pub trait Behaviour: Send + Sync + 'static {
-    /// A complete request arrived.
+    /// Handles a complete request.
     ///
     /// # Errors
     /// The connection is over.
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone>;
 
-    /// A head arrived whose body isn't complete.
+    /// Handles a head whose body is incomplete.
     ///
     /// # Errors
     /// The connection is over.
@@ -42,7 +43,7 @@ impl<F: Fn(&mut Link, &Request) -> Result<(), Gone> + Send + Sync + 'static> Beh
     }
 }
 
-/// Answers each request with its nonce.
+/// Responds to each request with its nonce.
 #[derive(Debug, Clone, Copy)]
 pub struct Honest;
 
@@ -58,36 +59,37 @@ pub struct Gone;
 
 /// One connection of a server, in the hands of its behaviour.
 pub struct Link {
-    /// Which connection of the server it is, counted from 0.
+    /// Its number among the server's connections, counted from 0.
     pub index: usize,
-    /// Final answers given.
+    /// Final responses sent.
     pub answers: usize,
     stream: TcpStream,
     judge: StrictRequests,
     shared: Arc<Shared>,
 }
 
-/// What a server has seen.
+/// The record of a server.
 #[derive(Debug, Default)]
 pub struct Log {
     /// Connections accepted.
     pub accepted: usize,
-    /// Connections that are open.
+    /// Open connections.
     pub open: usize,
     /// Complete requests, with the index of their connection, in the order of arrival.
     pub requests: Vec<(usize, Request)>,
-    /// Most requests that were unanswered at once, for each connection.
+    /// Largest number of unanswered requests at once, for each connection.
     pub depths: Vec<usize>,
-    /// What weir must not have sent, and other faults.
+    /// Bytes that weir must not have sent, and other faults.
     pub faults: Vec<String>,
-    /// Events that behaviours and tests tell each other.
+    /// Events that behaviours and tests exchange.
     pub events: Vec<String>,
     /// The sockets of connections, by index, until they end.
     sockets: Vec<Option<TcpStream>>,
 }
 
 impl Log {
-    /// What a test that failed tells of this server: counts, the last requests, faults and events.
+    /// Returns a report on this server for a failed test: counts, the last requests, faults and
+    /// events.
     fn story(&self) -> String {
         let asked = self.requests.len();
         let last = self.requests.iter().skip(asked.saturating_sub(LAST_REQUESTS));
@@ -105,9 +107,9 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A server on a port of its own.
+/// A server on a separate port.
 pub struct Server {
-    /// Where it listens.
+    /// The address of its listener.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     stopping: Arc<std::sync::atomic::AtomicBool>,
@@ -115,15 +117,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one that expects what weir sends by default. Its port is none that the kernel gives to connections, one of
-    /// which could have it while the server is dead.
+    /// Starts a server that expects what weir sends by default. Its port is not one that the kernel
+    /// gives to connections, one of which could have it while the server is dead.
     pub fn start(behaviour: impl Behaviour) -> Server {
         Server::start_at(([127, 0, 0, 1], super::free_port()).into(), behaviour, Rules::default())
     }
 
-    /// Starts one at this address, with these expectations.
+    /// Starts a server at this address, with these expectations.
     pub fn start_at(address: SocketAddr, behaviour: impl Behaviour, rules: Rules) -> Server {
-        // One that was here before may live on for a moment in a program that another test is starting.
+        // An earlier socket may live on for a moment in a program that another test is starting.
         let mut listener = None;
         eventually("the address is free", || {
             listener = TcpListener::bind(address).ok();
@@ -138,27 +140,28 @@ impl Server {
         Server { address, shared, stopping, acceptor: Some(acceptor) }
     }
 
-    /// The record so far.
+    /// Returns the record so far.
     pub fn log(&self) -> MutexGuard<'_, Log> {
         self.shared.log()
     }
 
-    /// Waits until the record says so.
+    /// Waits until the record satisfies this.
     ///
     /// # Panics
-    /// It doesn't at the deadline.
+    /// It does not at the deadline.
     pub fn wait(&self, what: &str, holds: impl Fn(&Log) -> bool) {
         if let Err(log) = self.shared.wait(holds) {
             panic!("not in time: {what}; {}", log.story());
         }
     }
 
-    /// Tells behaviours of an event.
+    /// Sends behaviours an event.
     pub fn tell(&self, event: &str) {
         self.shared.change(|log| log.events.push(event.to_owned()));
     }
 
-    /// Ends listening, waits for the end of all connections (weir has to end them), and fails when there was a fault.
+    /// Ends listening, waits for the end of all connections (weir has to end them), and fails if
+    /// there was a fault.
     pub fn finish(mut self) -> Log {
         self.wait("connections end", |log| log.open == 0);
         self.close();
@@ -167,7 +170,8 @@ impl Server {
         log
     }
 
-    /// Ends it as SIGKILL does: connections are reset, whatever they are in the middle of. What it has seen.
+    /// Ends it as SIGKILL does: connections are reset, whatever they are in the middle of. Returns
+    /// the record.
     pub fn kill(mut self) -> Log {
         self.close();
         self.shared.change(|log| {
@@ -261,7 +265,7 @@ fn accept<B: Behaviour>(
     }
 }
 
-/// Counts a connection out, also when its behaviour panics.
+/// Counts a connection out, even when its behaviour panics.
 struct OnEnd(Arc<Shared>, usize);
 
 impl Drop for OnEnd {
@@ -297,17 +301,17 @@ impl Link {
         }
     }
 
-    /// Waits for bytes, then takes all that are there.
+    /// Waits for bytes, then takes all that have arrived.
     ///
     /// # Errors
-    /// weir ended the connection, or sent something that must not leave (which is on record then).
+    /// weir ended the connection, or sent forbidden bytes (which are recorded then).
     pub fn receive(&mut self) -> Result<(), Gone> {
         self.stream.set_read_timeout(None).map_err(|_| Gone)?;
         self.take_once()?;
         self.drain()
     }
 
-    /// Takes all bytes that are there already.
+    /// Takes all bytes that have arrived already.
     ///
     /// # Errors
     /// As [`Link::receive`].
@@ -317,7 +321,7 @@ impl Link {
             match self.take_once() {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
-                // Requests that came before the end are handled first; the next read says it again.
+                // Requests before the end are handled first; the next read reports it again.
                 Err(Gone) => break if self.is_faulty() { Err(Gone) } else { Ok(()) },
             }
         };
@@ -329,7 +333,7 @@ impl Link {
         !self.shared.log().faults.is_empty()
     }
 
-    /// Reads once; false when nothing is there.
+    /// Reads once; false: nothing has arrived.
     fn take_once(&mut self) -> Result<bool, Gone> {
         let mut buffer = [0; 64 << 10];
         match self.stream.read(&mut buffer) {
@@ -348,12 +352,12 @@ impl Link {
         }
     }
 
-    /// Puts a fault on record.
+    /// Records a fault.
     pub fn fault(&self, what: &str) {
         self.shared.change(|log| log.faults.push(format!("connection {}: {what}", self.index)));
     }
 
-    /// Tells the test (and other connections) of an event.
+    /// Sends the test (and other connections) an event.
     pub fn tell(&self, event: &str) {
         self.shared.change(|log| log.events.push(event.to_owned()));
     }
@@ -361,7 +365,7 @@ impl Link {
     /// Waits for an event.
     ///
     /// # Errors
-    /// It didn't come; that is on record.
+    /// It did not come; that is recorded.
     pub fn await_event(&self, event: &str) -> Result<(), Gone> {
         let came = self.shared.wait(|log| log.events.iter().any(|it| it == event)).is_ok();
         if !came {
@@ -370,8 +374,8 @@ impl Link {
         if came { Ok(()) } else { Err(Gone) }
     }
 
-    /// Waits until this many requests are unanswered here, but not for long: a connection that is let run empty (a sync
-    /// point) takes no more. True when they came.
+    /// Waits until this many requests are unanswered here, but not for long: a connection that is
+    /// being emptied (a sync point) gets no more. True: they came.
     ///
     /// # Errors
     /// The connection is over.
@@ -388,24 +392,25 @@ impl Link {
         Ok(true)
     }
 
-    /// The next complete request that is here already, put on record.
+    /// Returns the next complete request that has arrived already, and records it.
     pub fn next_request(&mut self) -> Option<Request> {
         let request = self.judge.poll_request()?;
         self.shared.change(|log| log.requests.push((self.index, request.clone())));
         Some(request)
     }
 
-    /// Bytes of the body of the request that is not complete; None: there is no such.
+    /// Returns the received bytes of the body of the incomplete request; None: no request is
+    /// incomplete.
     pub fn body_so_far(&self) -> Option<u64> {
         self.judge.current().map(|request| request.body.length)
     }
 
-    /// Requests that are unanswered here.
+    /// Returns the number of unanswered requests here.
     pub fn unanswered(&self) -> usize {
         self.judge.unanswered()
     }
 
-    /// Writes the final answer to the oldest unanswered request.
+    /// Writes the final response to the oldest unanswered request.
     ///
     /// # Errors
     /// The connection is over.
@@ -415,7 +420,7 @@ impl Link {
         self.write(bytes)
     }
 
-    /// Answers with the nonce of the request (without body for HEAD).
+    /// Responds with the nonce of the request (without body for HEAD).
     ///
     /// # Errors
     /// The connection is over.
@@ -428,7 +433,8 @@ impl Link {
         self.answer(&answer[..end])
     }
 
-    /// Gives the last answer on this connection, and ends it so; the half answer comes with the next request.
+    /// Sends the last response on this connection, and ends it like this; the half response comes
+    /// with the next request.
     ///
     /// # Errors
     /// The connection is over.
@@ -449,7 +455,7 @@ impl Link {
                 self.until_closed();
                 Err(Gone)
             }
-            // Closing while requests are unread makes the kernel send a reset behind the answers.
+            // Closing while requests are unread makes the kernel send a reset behind the responses.
             Ending::Unread => self.honest(request).and(Err(Gone)),
         }
     }
@@ -464,7 +470,7 @@ impl Link {
         self.write(bytes)
     }
 
-    /// Sends back what comes through the tunnel, until its end.
+    /// Sends the bytes of the tunnel back, until its end.
     ///
     /// # Errors
     /// The connection is over.
@@ -478,7 +484,7 @@ impl Link {
         }
     }
 
-    /// Bytes of the tunnel; none at its end.
+    /// Returns bytes of the tunnel; none at its end.
     pub fn tunnel(&mut self) -> Vec<u8> {
         let mut bytes = self.judge.take_tunnel();
         while bytes.is_empty() {
@@ -490,7 +496,7 @@ impl Link {
         bytes
     }
 
-    /// Writes bytes that are no final answer.
+    /// Writes bytes that are not a final response.
     ///
     /// # Errors
     /// The connection is over.
@@ -498,8 +504,8 @@ impl Link {
         self.stream.write_all(bytes).map_err(|_| Gone)
     }
 
-    /// Waits until all that was written is in weir's socket. A reset throws away what is not: a few small segments fill the
-    /// first window of a connection when the machine is busy.
+    /// Waits until all written bytes are in weir's socket. A reset discards the others: on a busy
+    /// machine a few small segments fill the first window of a connection.
     pub fn until_acknowledged(&self) {
         let name = |address: SocketAddr| match address.ip() {
             IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
@@ -518,13 +524,14 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Resets the connection when it is dropped, which is next.
+    /// Makes the drop of the connection, which is next, a reset.
     pub fn rst(&mut self) -> Gone {
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         Gone
     }
 
-    /// Reads (and judges) until weir ends the connection; complete requests that still come are returned, unanswered.
+    /// Reads (and judges) until weir ends the connection. Returns further complete requests,
+    /// unanswered.
     pub fn until_closed(&mut self) -> Vec<Request> {
         let mut late = Vec::new();
         loop {

@@ -64,7 +64,7 @@ pub fn finish_without_rights(io: Io, scratch: &Scratch, text: &str) -> (Option<i
 }
 
 /// Returns a page's DOM after a browser has run it. The browser reaches only this host, and sends
-/// no requests of its own accord.
+/// no requests besides those of the page.
 pub fn browse(scratch: &Scratch, arguments: &[&str], url: &str) -> String {
     let profile = format!("--user-data-dir={}", scratch.path("profile").display());
     let fixed = [
