@@ -1,7 +1,9 @@
-//! Proves: `weir origin` and `weir probe` as a user runs them. The origin misbehaves as told, and its last line counts what
-//! clients saw; the prober finds a stall, agrees with the origin on failures and with its own lines on percentiles, and ends
-//! cleanly on a signal; wrong usage ends with code 2 before anything is sent. How: the real binary, plain sockets, signals.
-//! Every wait is for an event, with a deadline.
+//! Proves: `weir origin` and `weir probe` as a user runs them. The origin misbehaves as told, and
+//! its last line counts what clients saw. The prober finds a stall, agrees with the origin on
+//! failures and with its own lines on percentiles, and ends cleanly on a signal. Wrong usage ends
+//! with code 2 before anything is sent.
+//!
+//! How: the real binary, plain sockets, signals. Every wait is for an event, with a deadline.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +38,7 @@ impl Origin {
         Origin { child, address }
     }
 
-    /// What it answers on a connection of its own; empty when the connection is reset.
+    /// Returns its response on a new connection; empty if the connection is reset.
     fn ask(&self) -> String {
         let mut stream = patient(TcpStream::connect(self.address).unwrap());
         let mut reply = Vec::new();
@@ -186,7 +188,7 @@ fn a_signal_ends_a_probe_with_the_results_so_far() {
     while !shown.contains("  #3  slow: ") {
         assert!(reader.read_line(&mut shown).unwrap() > 0, "{shown}");
     }
-    // The fourth is never answered.
+    // The fourth never gets a response.
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     reader.read_to_string(&mut shown).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "nothing failed");

@@ -1,6 +1,8 @@
-//! Which files of a folder import each other, read from their text: all paths, in `use` and elsewhere.
+//! Finds which files of a folder import each other, from their text: all paths, in `use` and
+//! elsewhere.
 //!
-//! Called by `tidy.rs`. That a file declares another one (`mod`) is no import, and what its own tests use is none of it.
+//! Called by `tidy.rs`. A declaration of another file (`mod`) is not an import, and what a file's
+//! own tests use does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -22,8 +24,9 @@ pub(crate) fn imports(files: &[Source]) -> Imports {
     files.iter().map(of).collect()
 }
 
-/// Modules that are in a circle, or on a way from one circle to another: what is left when those that import none of the
-/// rest, and those that none of the rest imports, are taken away again and again.
+/// Returns the modules that are in a cycle, or on a way from one cycle to another. They are left
+/// when the modules that import none of the rest, and those that none of the rest imports, are
+/// removed again and again.
 pub(crate) fn circles(imports: &Imports) -> BTreeSet<&str> {
     let mut rest: BTreeSet<&str> = imports.keys().map(String::as_str).collect();
     loop {
@@ -44,14 +47,14 @@ fn module(path: &str) -> String {
     inside.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
 }
 
-/// The module that a path leads into, if it is one of these and another one than its own.
+/// Returns the module that a path leads into, if it is one of these and not its own.
 fn meant(path: &str, from: &str, modules: &BTreeSet<String>) -> Option<String> {
     let mut at: Vec<&str> = from.split("::").collect();
     let mut words = path.split("::").peekable();
     match words.peek() {
         Some(&"crate") => at.clear(),
         Some(&"super") => {}
-        // Children of the module have no other word in front.
+        // Paths to children of the module have no other word in front.
         _ => at.extend(words.next().filter(|word| *word != "self")),
     }
     for word in words {
@@ -67,10 +70,10 @@ fn meant(path: &str, from: &str, modules: &BTreeSet<String>) -> Option<String> {
     Some(at.join("::")).filter(|found| !found.is_empty() && found != from)
 }
 
-/// All paths of a text, those of groups (`a::{b, c}`) one by one.
+/// Returns all paths of a text, with those of groups (`a::{b, c}`) one by one.
 fn paths(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // What stands in front of each open brace.
+    // The path before each open brace.
     let mut groups: Vec<String> = Vec::new();
     let mut path = String::new();
     for token in tokens(text) {
@@ -95,7 +98,8 @@ fn paths(text: &str) -> Vec<String> {
             path.push_str(token);
         }
     }
-    // A word alone is a name, or where something may be seen from; what ends so is only the beginning of a group.
+    // A single word is a name or a visibility; a path that ends in `::` is only the beginning of a
+    // group.
     found.retain(|path| path.contains("::") && !path.ends_with("::"));
     found
 }

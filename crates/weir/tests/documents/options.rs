@@ -1,11 +1,12 @@
-//! Everything that can be configured is documented where users look: keys in the reference page, flags in the README.
+//! Everything that can be configured is documented where users look: keys on the reference page,
+//! flags in the README.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::markdown::{tables, tables_of};
 use super::{nothing_found, read};
 
-/// Defaults by block and option, as the option table of `weir-config` gives them.
+/// Returns defaults by block and option, as the option table of `weir-config` gives them.
 pub(crate) fn option_defaults() -> BTreeMap<(String, String), String> {
     let reference = weir_config::reference();
     let mut defaults = BTreeMap::new();
@@ -35,11 +36,12 @@ fn every_key_is_in_the_page_that_the_readme_names() {
     nothing_found(&missing);
 }
 
-/// Verbs that people run weir with; the flags of `demo` and `bench` are for developers and stand in their help.
+/// Verbs with which people run weir; the flags of `demo` and `bench` are for developers and are in
+/// their help.
 const VERBS: [&str; 8] = ["run", "check", "status", "server", "reverse", "forward", "origin", "probe"];
 
-/// Long flags of a verb, each with its short form if it has one, from the stored help text (another test compares that
-/// with the program).
+/// Returns the long flags of a verb, each with its short form if it has one, from the stored help
+/// text. Another test compares that text with the program.
 fn flags(verb: &str) -> BTreeMap<String, Option<String>> {
     let text = read(&format!("crates/weir/tests/help/{verb}.txt"));
     let (_, options) = text.split_once("\nOptions:\n").expect("a verb has options");
@@ -81,7 +83,7 @@ fn options_of_the_readme_exist_with_these_defaults() {
     for row in tables_of(&read("README.md"), &["block", "option", "default", "meaning"]).concat() {
         let [block, option, told] = [0, 1, 2].map(|at: usize| row[at].trim_matches('`').to_owned());
         let own = defaults.get(&(block, option.clone()));
-        // A block inside a block, such as `pipeline`: one of its own options.
+        // For a block inside a block, such as `pipeline`: one of its own options.
         let inside = |(block, _): &(String, String), default: &String| *block == option && *default == told;
         let inner = defaults.iter().any(|(place, default)| inside(place, default));
         let repeats = told == "none" && defaults.keys().any(|(block, _)| *block == option);
@@ -92,7 +94,7 @@ fn options_of_the_readme_exist_with_these_defaults() {
     nothing_found(&findings);
 }
 
-/// Names in backticks with a value in bold behind them.
+/// Returns names in backticks with a bold value behind them.
 fn told_defaults(text: &str) -> Vec<(String, String)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
@@ -101,9 +103,9 @@ fn told_defaults(text: &str) -> Vec<(String, String)> {
     names.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The default of an option of this name, or of one that stands in a block of this name.
+/// Whether this is the default of an option of this name, or of an option in a block of this name.
 fn is_default(defaults: &BTreeMap<(String, String), String>, name: &str, value: &str) -> bool {
-    // Behind the value there may be where it holds.
+    // Behind the value there may be the place where it holds.
     let plain = |default: &str| default.split('`').next() == Some(value);
     defaults.iter().any(|((block, option), default)| (option == name || block == name) && plain(default))
 }

@@ -1,4 +1,4 @@
-//! The Rust sources as text: which files there are, what they define, what constants are worth.
+//! The Rust sources as text: the files, their definitions, the values of their constants.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,17 +13,17 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
-/// Directories without texts of ours.
+/// Directories without text of this project.
 const FOREIGN: [&str; 3] = ["target", ".git", "corpus"];
 
-/// All Rust files of the workspace and the fuzz targets, sorted.
+/// Returns all Rust files of the workspace and the fuzz targets, sorted.
 pub(crate) fn rust_files() -> Vec<Source> {
     let found = files(|path| path.ends_with(".rs"));
     assert!(found.len() > 100, "only {} sources found", found.len());
     found
 }
 
-/// All files of the repository with such a path, sorted.
+/// Returns all files of the repository with such a path, sorted.
 pub(crate) fn files(wanted: impl Fn(&str) -> bool) -> Vec<Source> {
     let mut found = Vec::new();
     collect(&root(), "", &wanted, &mut found);
@@ -47,28 +47,28 @@ fn collect(directory: &Path, name: &str, wanted: &impl Fn(&str) -> bool, into: &
     }
 }
 
-/// The words of a text: identifiers, keywords, numbers.
+/// Returns the words of a text: identifiers, keywords, numbers.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// All words of all sources, scripts and the Makefile.
+/// Returns all words of all sources, scripts and the Makefile.
 pub(crate) fn all_words(files: &[Source]) -> BTreeSet<String> {
     files.iter().flat_map(|file| words(&file.text)).map(str::to_owned).collect()
 }
 
-/// Lines without comments, trimmed.
+/// Returns the lines without comments, trimmed.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
-/// A line's code: without texts in quotes and comments behind it.
+/// Returns the code of a line, without texts in quotes and comments behind it.
 pub(crate) fn bare(line: &str) -> String {
     let outside: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
     outside.split("//").next().unwrap_or_default().to_owned()
 }
 
-/// What stands in front of the tests at the end.
+/// Returns the text before the tests at the end.
 pub(crate) fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
@@ -91,12 +91,13 @@ pub(crate) fn defines(text: &str, name: &str) -> bool {
     })
 }
 
-/// The value of a constant or of a field in a `Default`: products of numbers and of constants of the same file.
+/// Returns the value of a constant or of a field in a `Default`: products of numbers and of
+/// constants of the same file.
 pub(crate) fn value(text: &str, name: &str) -> Option<u64> {
     code(text).filter_map(|line| expression(line, name)).find_map(|expression| product(text, &expression))
 }
 
-/// What stands behind `const NAME: type =` or `name:`.
+/// Returns the expression after `const NAME: type =` or `name:`.
 fn expression(line: &str, name: &str) -> Option<String> {
     let line = line.split("//").next()?;
     let rest = match line.split_once("const ") {

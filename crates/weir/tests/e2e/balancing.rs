@@ -11,7 +11,7 @@ use weir_check::upstreams::check_honest;
 
 on_both_drivers!(shares_follow_the_weights, sessions_stay_and_move; alone: load_leaves_a_slow_server);
 
-/// An upstream of these servers, each with options of its own.
+/// Configures an upstream of these servers, each with its own options.
 fn upstream(servers: &[(&Server, &str)], more: &str) -> String {
     let line = |(server, options): &(&Server, &str)| format!(" server \"{}\" {options}\n", server.address);
     let lines: String = servers.iter().map(line).collect();
@@ -32,7 +32,7 @@ fn shares_follow_the_weights(io: Io) {
         ("weight=10 connections-min=2 connections=2"),
     ];
     let lines: Vec<(&Server, &str)> = servers.iter().zip(weights).collect();
-    // What leaves a late answer is asked twice, and answers are late on a busy machine.
+    // weir sends again a request whose response is late, and responses are late on a busy machine.
     let weir = Weir::start(io, 3, &upstream(&lines, "pipeline escape=#false"));
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 2));
     let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(weir.address)).collect();
@@ -59,7 +59,7 @@ fn shares_follow_the_weights(io: Io) {
     servers.into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// Answers late while it is told to.
+/// Responds late while told to.
 struct Slow(Arc<AtomicBool>);
 
 impl crate::kit::Behaviour for Slow {
@@ -70,7 +70,7 @@ impl crate::kit::Behaviour for Slow {
     }
 }
 
-/// Clients that ask again as soon as they have an answer, this often each.
+/// Clients that each send this many requests, the next one as soon as the response has come.
 fn ask_all(weir: &Weir, times: usize) {
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -86,7 +86,8 @@ fn ask_all(weir: &Weir, times: usize) {
     });
 }
 
-/// `dynamic`: of the requests after the first hundreds, at least 80 % of the load has left a server ten times slower.
+/// `dynamic`: of the requests after the first hundreds, at least 80 % of the load has left a server
+/// that is ten times slower.
 fn load_leaves_a_slow_server(io: Io) {
     let slow = Arc::new(AtomicBool::new(false));
     let never = Arc::new(AtomicBool::new(false));
@@ -112,7 +113,8 @@ fn load_leaves_a_slow_server(io: Io) {
     servers.into_iter().for_each(|server| drop(server.finish()));
 }
 
-/// The status of a new connection's request with this cookie, and what it is bound to with the answer.
+/// Returns the status of a new connection's request with this cookie, and the server to which the
+/// response binds it.
 fn visit(weir: &Weir, cookie: &str) -> (u16, Option<String>) {
     let mut client = Client::connect(weir.address);
     client.request("GET", &format!("/v?n={}", nonce()), &format!("Cookie: theme=dark; srv={cookie}\r\n"), b"");
@@ -121,7 +123,8 @@ fn visit(weir: &Weir, cookie: &str) -> (u16, Option<String>) {
     (reply.status, set.map(|set| set.split(';').next().unwrap_or_default().to_owned()))
 }
 
-/// A session stays with its server over connections and workers; when that dies it moves, once, and no request fails.
+/// A session stays with its server across connections and workers. When the server dies the session
+/// moves, once, and no request fails.
 fn sessions_stay_and_move(io: Io) {
     let mut servers = vec![Server::start(Honest), Server::start(Honest)];
     let lines: Vec<(&Server, &str)> =

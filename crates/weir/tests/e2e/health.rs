@@ -1,6 +1,8 @@
-//! Proves: with the real binary a server that answers badly, or whose probes fail, gets no more requests and comes back by
-//! itself, no client sees more than the answers that were counted, and the log says who and why. How: scripted servers with
-//! a switch, on both drivers, two workers. docs/semantics.md §6.
+//! Proves with the real binary: a server that responds badly, or whose probes fail, gets no more
+//! requests and comes back by itself. No client sees more than the responses that were counted, and
+//! the log says which server and why.
+//!
+//! How: scripted servers with a switch, on both drivers, two workers. docs/semantics.md §6.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,7 +16,8 @@ on_both_drivers!(
     a_suspended_upstream_refuses_when_told_so,
 );
 
-/// A server that answers what `hits` says with the status that the switch has, everything else honestly.
+/// A server that responds with the switch's status to the requests that `hits` selects, and
+/// honestly to all others.
 fn switched(status: &Arc<AtomicU16>, hits: fn(&Request) -> bool) -> Server {
     let status = Arc::clone(status);
     Server::start(move |link: &mut Link, request: &Request| -> Result<(), Gone> {
@@ -37,7 +40,7 @@ fn configuration(servers: &[&Server], more: &str) -> String {
     format!("upstream \"app\" {{\n{servers} {more}\n}}\nroute {{ proxy \"app\" }}\n")
 }
 
-/// The status that a request gets now.
+/// Returns the status that a request gets now.
 fn status(weir: &Weir) -> u16 {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());
     client.get(&format!("/victim?n={nonce}"));

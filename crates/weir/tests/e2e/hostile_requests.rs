@@ -1,8 +1,10 @@
-//! Hostile clients (rows A, B, C and K5 of docs/hostile.md) against the real binary, with victims around them.
+//! Hostile clients (rows A, B, C and K5 of docs/hostile.md) against the real binary, with victims
+//! around them.
 //!
-//! Every row of a letter is sent whole, cut at a random place, and byte by byte, each on its own connection, while two
-//! other clients pipeline requests through the same upstream connections. What leaves is judged by the strict grammar,
-//! what comes of the row by the catalogue. The seed is printed.
+//! Every row of a letter is sent whole, cut at a random place, and byte by byte, each on its own
+//! connection. Meanwhile two other clients pipeline requests through the same upstream connections.
+//! The strict grammar judges what leaves weir, the catalogue judges the outcome of the row. The
+//! seed is printed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,7 +46,7 @@ fn every_letter_has_a_test() {
 fn play(io: Io, letter: &str) {
     let mut random = Random::new();
     let server = Server::start(Honest);
-    // One connection: requests arrive in the order in which they left.
+    // One connection, so requests arrive in the order in which they left.
     let weir = Weir::start(io, random.below(2) as u32 + 1, &app(&server, 1, ""));
     let mut rows = of_letter(letter);
     random.shuffle(&mut rows);
@@ -76,14 +78,14 @@ fn play(io: Io, letter: &str) {
     assert!(!smuggled || letter == "A6", "a body was taken for a request");
 }
 
-/// Pipelined requests, each of which gets its own answer.
+/// Sends pipelined requests, each of which gets its own response.
 fn victims(client: &mut Client, count: usize) {
     let nonces: Vec<String> = (0..count).map(|_| nonce()).collect();
     nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}")));
     nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).expect("a victim gets its own answer"));
 }
 
-/// Whole, in two parts, and (when it is short) byte by byte.
+/// Whole, in two parts, and (if it is short) byte by byte.
 fn cuts(row: &HostileRequest, random: &mut Random) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new(), vec![random.below(row.bytes.len())]];
     if row.bytes.len() <= 1000 {
@@ -92,7 +94,7 @@ fn cuts(row: &HostileRequest, random: &mut Random) -> Vec<Vec<usize>> {
     all
 }
 
-/// Sends one row and judges what comes of it.
+/// Sends one row and judges the outcome.
 fn one(server: &Server, weir: &Weir, row: &HostileRequest, cuts: &[usize]) {
     let from = server.log().requests.len();
     let mut client = Client::connect(weir.address);
@@ -105,7 +107,7 @@ fn one(server: &Server, weir: &Weir, row: &HostileRequest, cuts: &[usize]) {
             None => break,
         }
     }
-    // A reply that ends the connection must be followed by its end; otherwise ours is the end.
+    // A reply that ends the connection must be followed by its end; otherwise this client ends it.
     let closed = replies.last().is_some_and(|reply| reply.closes);
     if !closed {
         client.finish();
@@ -116,7 +118,7 @@ fn one(server: &Server, weir: &Weir, row: &HostileRequest, cuts: &[usize]) {
         .iter()
         .map(|(_, request)| request.clone())
         .filter(|request| !request.target.starts_with("/victim"))
-        // What weir asks itself before it pipelines a server.
+        // Without the requests that weir itself sends before it pipelines to a server.
         .filter(|request| request.fields.first("user-agent") != Some("weir-rehearsal"))
         .collect();
     let seen = Observed { left: &left, replies: &replies, closed: closed || replies.is_empty() };

@@ -1,9 +1,11 @@
-//! Hostile servers (rows E of docs/hostile.md) against the real binary, with victims around the asker.
+//! Hostile servers (rows E of docs/hostile.md) against the real binary, with victims around the
+//! asker.
 //!
-//! Each row is played in every company in which HTTP lets a proxy notice the fault: alone, with victims queued at depth
-//! 1, and with victims pipelined in front of and behind the trigger on the same connection. Always: each victim gets its
-//! own nonce, exactly once, in order; the asker gets what the row says; the connection ends if the row says so. The
-//! clients, their number and their order are random; the seed is printed.
+//! Each row is played in every company in which HTTP lets a proxy notice the fault. The company is
+//! none, victims queued at depth 1, or victims pipelined in front of and behind the trigger on the
+//! same connection. In all of them each victim gets its own nonce, exactly once, in order. The
+//! asker gets what the row says, and the connection ends if the row says so. The clients, their
+//! number and their order are random; the seed is printed.
 
 use crate::kit::{Behaviour, Client, Gone, Io, Link, Random, Server, Weir, app, nonce};
 use weir_check::Request;
@@ -51,9 +53,10 @@ fn play(io: Io, id: &str) {
     }
 }
 
-/// The server of a row: honest, but for the trigger and for gates.
+/// The server of a row: honest, except for the trigger and for gates.
 ///
-/// `/gate?n=..&unanswered=K` is answered when K requests are unanswered on its connection and the test has told `open`.
+/// It responds to `/gate?n=..&unanswered=K` when K requests are unanswered on its connection and
+/// the test has said `open`.
 struct Scripted {
     row: HostileUpstream,
     company: Company,
@@ -105,7 +108,8 @@ impl Scripted {
         }
     }
 
-    /// weir ends the connection by itself, and (where nothing was sent before) asks nothing more on it.
+    /// Checks that weir ends the connection by itself and (where nothing was sent before) sends no
+    /// more requests on it.
     fn must_close(&self, link: &mut Link) -> Result<(), Gone> {
         let late = link.until_closed();
         if !late.is_empty() && self.company < Company::Pipelined {
@@ -123,14 +127,15 @@ struct Play<'a> {
     random: Random,
     server: Server,
     weir: Weir,
-    /// Victims' connections with the nonces that they wait for, in order.
+    /// Victims' connections with the nonces that they expect, in order.
     victims: Vec<(Client, Vec<String>)>,
 }
 
 impl<'a> Play<'a> {
     fn new(io: Io, row: &'a HostileUpstream, company: Company, mut random: Random) -> Play<'a> {
         let server = Server::start(Scripted { row: row.clone(), company });
-        // The late answer. Everybody else is answered at once, but the limit is theirs too: a busy machine has to keep it.
+        // For the late response. All others come at once, but the limit also holds for them, so
+        // even a busy machine must keep it.
         let timeout = if row.letter == "E10" { "forward-timeout \"4s\"" } else { "" };
         let pipeline = format!("pipeline depth=64\n {timeout}");
         // With two workers, one of them reaches the only connection through the other.
@@ -161,7 +166,7 @@ impl<'a> Play<'a> {
         self.server.finish();
     }
 
-    /// Enough clean answers that requests may follow each other.
+    /// Makes enough clean exchanges that requests may follow each other.
     fn earn_trust(&mut self) {
         let mut client = Client::connect(self.weir.address);
         for _ in 0..10 {
@@ -171,7 +176,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Victims one after the other.
+    /// Victims, one after the other.
     fn some_alone(&mut self, count: usize) {
         for _ in 0..count {
             let mut client = Client::connect(self.weir.address);
@@ -181,7 +186,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A victim's request on a random connection. Sometimes it is a new one.
+    /// Sends a victim's request on a random connection, sometimes a new one.
     fn victim(&mut self) {
         if self.victims.len() < 2 || self.random.below(3) == 0 {
             self.victims.push((Client::connect(self.weir.address), Vec::new()));
@@ -193,7 +198,7 @@ impl<'a> Play<'a> {
         nonces.push(nonce);
     }
 
-    /// Every victim has its own answers, in order.
+    /// Checks that every victim gets its own responses, in order.
     fn victims_are_fine(&mut self) {
         for (client, nonces) in &mut self.victims {
             for nonce in nonces.drain(..) {
@@ -206,7 +211,7 @@ impl<'a> Play<'a> {
         let nonce = nonce();
         let crowded = self.company > Company::Alone;
         let (before, behind) = (self.random.below(5) + 1, self.random.below(5) + 1);
-        // While the gate is shut, everything is queued or pipelined behind it.
+        // While the gate is shut, all requests are queued or pipelined behind it.
         let mut gate = crowded.then(|| self.shut_gate(before, behind));
         if crowded {
             (0..before).for_each(|_| self.victim());
@@ -228,7 +233,8 @@ impl<'a> Play<'a> {
         self.victims_are_fine();
     }
 
-    /// A request that the server holds until everything that may be pipelined behind it has arrived there.
+    /// Sends a request that the server holds until everything that may be pipelined behind it has
+    /// arrived there.
     fn shut_gate(&mut self, before: usize, behind: usize) -> (Client, String) {
         let trigger = &self.row.trigger;
         let alone = trigger.method != "GET" || !(trigger.fields.is_empty() && trigger.query.is_empty());
@@ -263,7 +269,7 @@ impl<'a> Play<'a> {
         self.row.asker.check(outcome).unwrap_or_else(|error| panic!("the asker: {error}"));
     }
 
-    /// After doubt requests don't follow each other, whoever asks.
+    /// Checks that after a doubt no client's requests follow each other.
     fn is_not_pipelined(&mut self, first_new: usize) {
         let mut gate = Client::connect(self.weir.address);
         let nonce = nonce();

@@ -1,6 +1,10 @@
-//! Proves: errors of ICMP about answers to first packets stay outside, so that nobody has connections pass by with them; a first packet that comes again
-//! while others pass by goes where its connection is. How: `weir intercept` between two networks of the test; a machine of clients that says of an address
-//! that it is not there although first packets come from it, and answers that are lost. Needs root. docs/semantics.md §24.
+//! Proves: ICMP errors about replies to first packets stay outside, so nobody can use them to make
+//! connections pass by. A first packet that comes again while others pass by goes to where its
+//! connection is.
+//!
+//! How: `weir intercept` between two networks of the test; a clients' machine that says of an
+//! address that it is not there, although first packets come from it; and replies that are lost.
+//! Needs root. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -20,10 +24,12 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept_astray", test, io, body);
 }
 
-/// Addresses behind the clients' machine, of which it says that they can't be reached, by the words that the kernel takes for the end of a handshake.
+/// Addresses behind the clients' machine, which reports them as unreachable, in the words that the
+/// kernel takes for the end of a handshake.
 const NOWHERE: [(&str, &str); 2] = [("198.18.6.1", "unreachable"), ("fd00:6::1", "prohibit")];
 
-/// What a file with two lines of each group, one of names and one of numbers, says of this (proc_pid_net(5)).
+/// Returns the value of a name in a file with two lines per group, one of names and one of numbers
+/// (proc_pid_net(5)).
 fn number(text: &str, group: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
@@ -31,7 +37,7 @@ fn number(text: &str, group: &str, name: &str) -> u64 {
     both.find(|(known, _)| *known == name).and_then(|(_, value)| value.parse().ok()).expect("a number")
 }
 
-/// How many errors "unreachable" have come to the servers' machine, of either family.
+/// Returns how many "unreachable" errors have reached the servers' machine, for each family.
 fn errors(between: &Between) -> [u64; 2] {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("a file");
     let [four, six] = between.servers.inside(|| ["snmp", "snmp6"].map(read));
@@ -39,7 +45,7 @@ fn errors(between: &Between) -> [u64; 2] {
     [number(&four, "Icmp", "InDestUnreachs"), six.expect("a number")]
 }
 
-/// A connect that is under way from an address that its machine does not have.
+/// Begins a connect from an address that its machine does not have, and leaves it under way.
 fn begin_from_nowhere(between: &Between, from: &str, to: &str) -> Socket {
     let [from, to] =
         [(from, 0), (to, 8080)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
@@ -78,7 +84,8 @@ fn errors_about_handshakes_stay_outside(io: Io) {
         let before = errors(&between);
         let begun = NOWHERE.iter().zip(SERVER).map(|((from, _), to)| begin_from_nowhere(&between, from, to));
         let begun: Vec<_> = begun.collect();
-        // What the kernel inside is not to hear of goes on to the address that weir has answered as.
+        // weir keeps these errors from the kernel inside, and they go on to the address in whose
+        // name it has replied.
         eventually("errors about both have passed", || {
             errors(&between).iter().zip(before).all(|(now, before)| *now > before)
         });
@@ -94,7 +101,7 @@ fn errors_about_handshakes_stay_outside(io: Io) {
     });
 }
 
-/// All packets of TCP that come to a server from there.
+/// Receives all TCP packets that come to a server from there.
 fn hears(between: &Between, from: &str, to: &str) -> Socket {
     let [from, to] = [from, to].map(|host| SocketAddr::new(host.parse().expect("an address"), 0));
     between.servers.inside(|| {
@@ -145,7 +152,7 @@ fn what_comes_again_is_not_new(io: Io) {
         }
         assert!(heard.iter_mut().all(|server| server.read(&mut [0; 256]).is_ok()), "they hear what weir begins");
         assert_eq!(weir.total("tcp_connections"), known + 2);
-        // Others do pass by.
+        // Other connections do pass by.
         between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
         assert_eq!(weir.total("tcp_connections"), known + 2);
         weir.end("-INT");

@@ -1,6 +1,9 @@
-//! Proves: what `weir intercept --print` says that it would set is what a running one has set, all of it; where nothing leads packets to a transparent
-//! listener a check and the start say so; a check that may probe a server says by which interface its answer comes back, or that none does. How: the real binary between two networks of the test, and the settings of its namespace, beside those of a new
-//! one; routes and rules of another. Needs root. docs/semantics.md §24.
+//! Proves: a running interception has set exactly what `weir intercept --print` says that it would
+//! set. Where nothing leads packets to a transparent listener, `weir check` and the start say so. A
+//! check that may probe a server says by which interface its answer comes back, or that none does.
+//!
+//! How: the real binary between two networks of the test, and the settings of its namespace beside
+//! those of a new one; routes and rules of another. Needs root. docs/semantics.md §24.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,7 +15,8 @@ use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(what_is_printed_is_what_is_done, four_rights_are_enough);
 
-/// Settings of the network below `/proc/sys/net`, and what they are, of the namespace that a command is started in.
+/// Returns the network settings below `/proc/sys/net` and their values, in the namespace in which a
+/// command is started.
 fn settings(enter: &str, arguments: &[&str]) -> BTreeMap<String, String> {
     let script = "cd /proc/sys && grep -rs '' net/ipv4/conf net/ipv4/ip_* net/ipv4/tcp_* net/core net/ipv6/conf";
     let done = run(enter, &[arguments, &["sh", "-c", script]].concat());
@@ -29,7 +33,8 @@ fn what_is_printed_is_what_is_done(io: Io) {
         let weir = Intercept::start(io, &["--connect", "first"]);
         let namespace = format!("--net=/proc/{}/ns/net", weir.process());
         let there = settings("nsenter", &[&namespace]);
-        // As one is that nobody has changed, with the same interfaces as far as they are of its own.
+        // These are the values that nobody has changed, as far as a new namespace has the same
+        // interfaces.
         let new = settings("unshare", &["--net"]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
@@ -41,7 +46,7 @@ fn what_is_printed_is_what_is_done(io: Io) {
             .map(|(name, value)| (name.replace('.', "/"), value.to_owned()))
             .collect();
         assert!(lines.len() >= 9, "{printed}");
-        // They are there where the kernel can have them.
+        // They exist where the kernel can have them.
         lines.retain(|name, _| !name.contains("/to") || there.contains_key(name));
         for (name, value) in &lines {
             assert_eq!(there.get(name), Some(value), "{name}");
@@ -53,7 +58,7 @@ fn what_is_printed_is_what_is_done(io: Io) {
     });
 }
 
-/// As the unit of the packages has it.
+/// The same rights as in the unit file of the packages.
 fn four_rights_are_enough(io: Io) {
     const RIGHTS: [&str; 2] = ["--bounding-set=-all,+sys_admin,+net_admin,+net_raw,+bpf", "--no-new-privs"];
     in_network_with_programs("intercept_check", "four_rights_are_enough", io, || {
@@ -76,8 +81,8 @@ fn four_rights_are_enough(io: Io) {
     });
 }
 
-/// Nothing leads packets to a transparent listener, or a route without a rule, which is said by `weir check` and at the start, with the commands that
-/// mend it; those do.
+/// Nothing leads packets to a transparent listener, or only a route without a rule. `weir check`
+/// and the start say so, with the commands that mend it. Those commands do mend it.
 #[test]
 fn what_leads_nowhere_is_said() {
     in_own_network_as_root("intercept_check::what_leads_nowhere_is_said", || {
@@ -110,7 +115,7 @@ fn what_leads_nowhere_is_said() {
     });
 }
 
-/// By the servers' side, as it should; by another interface; not at all.
+/// By the interface of the servers' side, as it should; by another interface; not at all.
 #[test]
 fn where_answers_come_back_is_said() {
     in_own_network_as_root("intercept_check::where_answers_come_back_is_said", || {

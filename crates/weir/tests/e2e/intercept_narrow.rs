@@ -1,5 +1,8 @@
-//! Proves: where a link behind either side's network takes shorter packets, weir hears of it, which has the address of the other end, and all arrives; in
-//! each mode of connecting. How: `weir intercept` between two networks of the test, and a third behind one of them. Needs root. docs/semantics.md §24.
+//! Proves: where a link behind either side's network takes only shorter packets, weir hears of it,
+//! because it has the address of the other end. Everything arrives, in each mode of connecting.
+//!
+//! How: `weir intercept` between two networks of the test, and a third behind one of them. Needs
+//! root. docs/semantics.md §24.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,10 +22,10 @@ const MODES: [&str; 3] = ["accept", "first", "syn"];
 /// More than a connection sends before it hears back.
 const MUCH: usize = 300_000;
 
-/// The addresses of a machine behind a link that takes 1,300 bytes.
+/// The addresses of a machine behind a link with an MTU of 1,300 bytes.
 const FAR: [&str; 2] = ["198.18.3.2", "fd00:3::2"];
 
-/// That machine, behind this one of these addresses.
+/// Sets up that machine behind this one, which has these addresses.
 fn behind(side: &Neighbour, addresses: [&str; 2]) -> Neighbour {
     let far = Neighbour::new("narrow", "wide");
     side.take("narrow");
@@ -50,7 +53,7 @@ fn behind_the_servers(io: Io) {
     in_network("behind_the_servers", io, || {
         let between = Between::new();
         let far = behind(&between.servers, SERVER);
-        // Says how much it was told.
+        // Replies with the number of bytes that it received.
         for host in FAR {
             let listener = far.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
             std::thread::spawn(move || {
@@ -81,7 +84,7 @@ fn behind_the_clients(io: Io) {
     in_network("behind_the_clients", io, || {
         let between = Between::new();
         let far = behind(&between.clients, CLIENT);
-        // Says much.
+        // Sends a lot.
         for host in SERVER {
             let listener = between.servers.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
             std::thread::spawn(move || {

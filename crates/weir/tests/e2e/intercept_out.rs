@@ -1,6 +1,8 @@
-//! Proves: what an interception sends leaves without being received by its router once more, on either side by itself, and the interfaces for that listen
-//! to nobody. How: the real binary on a router between two networks of the test, one side of which becomes what can have no such interface. Needs root and
-//! Linux 6.6. docs/semantics.md §24.
+//! Proves: what an interception sends leaves its router without being received there once more, on
+//! either side by itself. The interfaces for that listen to nobody.
+//!
+//! How: the real binary on a router between two networks of the test. One side becomes an interface
+//! that can have no such interface beside it. Needs root and Linux 6.6. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
@@ -17,8 +19,9 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept_out", test, io, body);
 }
 
-/// What weir sends is received by this machine once more only where a side can have no interface beside it. Those hear nothing of what routers announce,
-/// and clients are told although the side of the servers is down.
+/// This machine receives once more what weir sends only where a side can have no interface beside
+/// it. Those interfaces hear nothing of what routers announce, and clients are told of the end
+/// although the servers' side is down.
 fn the_way_out_is_short_where_it_can_be(io: Io) {
     in_network("the_way_out_is_short_where_it_can_be", io, || {
         let between = Between::new();
@@ -60,7 +63,7 @@ fn the_way_out_is_short_where_it_can_be(io: Io) {
     });
 }
 
-/// Puts a macvlan in the place of the interface towards servers.
+/// Replaces the interface towards the servers by a macvlan.
 fn servers_side_is_a_macvlan() {
     let lines = ["set ps down", "set ps name below", "set below up", "add link below name ps type macvlan mode bridge"];
     lines.iter().for_each(|line| ip(&format!("link {line}")));
@@ -70,7 +73,8 @@ fn servers_side_is_a_macvlan() {
     ip("link set ps up");
 }
 
-/// The servers' machine says that it is a router for a network, of which all may give themselves an address (RFC 4861 section 4.2, RFC 4862).
+/// Announces the servers' machine as a router for a network in which every host may give itself an
+/// address (RFC 4861 section 4.2, RFC 4862).
 fn announce_router(between: &Between) {
     let mut message = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
     message.extend([3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0]);
@@ -78,7 +82,8 @@ fn announce_router(between: &Between) {
     between.servers.inside(|| {
         let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).expect("root may");
         socket.set_multicast_hops_v6(255).expect("an option");
-        // Lines are an address, the interface's number in hexadecimal, three more words, and its name.
+        // A line is an address, the number of the interface in hexadecimal, three more words, and
+        // the name of the interface.
         let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").expect("a file");
         let words = addresses.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let index = words.into_iter().find(|words| words.last() == Some(&"s")).expect("it has addresses")[1].to_owned();
@@ -88,7 +93,7 @@ fn announce_router(between: &Between) {
     });
 }
 
-/// Packets that an interface of this machine has received.
+/// Returns the packets that an interface of this machine has received.
 fn received(name: &str) -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/net/dev").expect("a file");
     let mut lines = counts.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));

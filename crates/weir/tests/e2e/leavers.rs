@@ -1,5 +1,6 @@
-//! Clients that leave while their server is silent: the server hears of it, whatever the client and its answer look like, and nobody else waits
-//! (docs/semantics.md §4). How: a server whose answers never end, which tells when weir has ended its connection.
+//! Clients that leave while their server is silent: the server hears of it, however client and
+//! response look, and no other client waits (docs/semantics.md §4). How: a server whose responses
+//! never end, which reports when weir has ended its connection.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ on_both_drivers!(
     a_half_closed_client_is_answered_if_it_is_to_be,
 );
 
-/// Nothing that takes so long is the reason for anything here.
+/// No timeout as long as this is the reason for anything here.
 const PATIENT: &str = "forward-timeout \"1h\"";
 
-/// Begins the answers that targets name and never ends them; other requests are answered at once.
+/// Begins the responses that targets name and never ends them; responds to other requests at once.
 fn serve(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let target = request.target.clone();
     let beginning: &[u8] = match target.split('?').next().unwrap_or_default() {
@@ -42,7 +43,7 @@ fn await_event(server: &Server, event: &str) {
     server.wait(event, |log| log.events.iter().any(|it| it == event));
 }
 
-/// An upstream with as many connections as there must be, and the route to it.
+/// Configures an upstream with as many connections as there must be, and the route to it.
 fn upstream(server: &Server, connections_max: u32) -> String {
     format!(
         "upstream \"app\" {{\n server \"{}\" connections-max={connections_max} connections=8\n {PATIENT}\n}}\nroute {{ proxy \"app\" }}\n",
@@ -110,7 +111,8 @@ fn a_server_hears_that_a_stream_or_its_connection_has_ended(io: Io) {
     server.finish();
 }
 
-/// Whoever has asked for more than may wait is not read, and is seen to leave all the same.
+/// A client that has sent more requests than may wait is no longer read; weir still notices when it
+/// leaves.
 fn a_client_that_is_not_read_is_seen_to_leave(io: Io) {
     for resets in [false, true] {
         let server = Server::start(serve);
@@ -153,7 +155,8 @@ fn many_that_leave_hold_up_nobody(io: Io) {
     assert!(log.requests.len() < 1024, "{} requests of clients that had left", log.requests.len());
 }
 
-/// `half-closed "serve"` is for clients that end their direction behind a request; without it they get what comes at once.
+/// `half-closed "serve"` is for clients that end their direction behind a request. Without it they
+/// get only what comes at once.
 fn a_half_closed_client_is_answered_if_it_is_to_be(io: Io) {
     let slow = |link: &mut Link, request: &Request| {
         if request.target.starts_with("/slow") {
@@ -168,7 +171,8 @@ fn a_half_closed_client_is_answered_if_it_is_to_be(io: Io) {
     client.get("/slow?n=00000001");
     client.finish();
     server.wait("it is asked", |log| log.events.iter().any(|event| event == "asked"));
-    // Another client is answered meanwhile, for longer than any other would be waited for.
+    // Meanwhile another client gets responses, for longer than weir would wait for any other
+    // client.
     let (mut other, begun) = (Client::connect(weir.address), Instant::now());
     eventually("half a second", || {
         other.get("/v?n=00000009");

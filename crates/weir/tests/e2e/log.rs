@@ -1,5 +1,6 @@
-//! The access log of the real binary: its formats, a line for each answer under load, logrotate, destinations that don't
-//! take it (docs/hostile.md H9), and what can't be opened. docs/access-log.md
+//! The access log of the real binary: its formats, a line for each response under load, logrotate,
+//! destinations that don't accept it (docs/hostile.md H9), and files that can't be opened.
+//! docs/access-log.md
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,7 +47,8 @@ fn combined_by_default(io: Io) {
     server.finish();
 }
 
-/// Sends so many requests on one connection, some of them at once, and reads all answers. The targets begin with `name`.
+/// Sends this many requests on one connection, some of them at once, and reads all responses. The
+/// targets begin with `name`.
 fn load(address: std::net::SocketAddr, name: &str, requests: usize) {
     let mut client = Client::connect(address);
     for first in (0..requests).step_by(10) {
@@ -155,7 +157,7 @@ fn logrotate_loses_nothing(io: Io) {
     server.finish();
 }
 
-/// Nobody reads the FIFO: all requests are answered all the same, and weir says what is missing.
+/// Nobody reads the FIFO: all requests still get responses, and weir says what is missing.
 fn h9_a_blocked_log_blocks_nobody(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let path = scratch.path("fifo");

@@ -1,6 +1,9 @@
-//! Proves: `scripts/test` compiles everything before the first test starts, runs tests that measure by themselves, runs few
-//! failures once more and says honestly how many, and hides no failure. How: the real script with a cargo that only notes how
-//! it is called, and prints what a test tells it to.
+//! Proves: `scripts/test` compiles everything before the first test starts and runs tests that
+//! measure by themselves. It runs a few failures once more, says honestly how many, and hides no
+//! failure.
+//!
+//! How: the real script with a fake cargo that only records how it is called, and prints what a
+//! test tells it to.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +12,8 @@ use std::process::Command;
 
 use crate::kit::{Scratch, finish};
 
-/// Answers by the kind of call, which files beside it name: what to print, and behind a line of its own the status.
+/// Answers by the kind of call, from files beside it: the text to print, and on a line of its own
+/// behind it the status.
 const CARGO: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >>"$here/calls"
@@ -26,7 +30,8 @@ sed '$d' "$here/$kind"
 exit "$(tail -n 1 "$here/$kind")"
 "#;
 
-/// What came of the script: its exit code, what it said, the calls of cargo, and the file with the names.
+/// The outcome of the script: its exit code, its output, the calls of cargo, and the file with the
+/// names.
 struct Came {
     code: Option<i32>,
     said: String,
@@ -34,7 +39,7 @@ struct Came {
     again: String,
 }
 
-/// Runs the script with a cargo that answers so: what it prints and its status, by the kind of call.
+/// Runs the script with a cargo that prints this and ends with this status, by the kind of call.
 fn run(answers: &[(&str, &str, i32)]) -> Came {
     let scratch = Scratch::new();
     let cargo = scratch.write("cargo", CARGO.as_bytes());
@@ -57,7 +62,7 @@ const PASSED: &str = "test a::b ... ok\ntest result: ok. 40 passed; 0 failed; 0 
 const ALONE: &str =
     "test a::alone::c ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 40 filtered out";
 
-/// A program of tests of which these fail.
+/// Returns the output of a test program in which these tests fail.
 fn failed(names: &[&str]) -> String {
     let lines: String = names.iter().map(|name| format!("test {name} ... FAILED\n")).collect();
     let (count, passed) = (names.len(), 40 - names.len());
@@ -98,7 +103,7 @@ fn a_failure_that_stays_fails() {
     let came = run(&[("tests", &one, 101), ("alone", ALONE, 0), ("again", &again, 101)]);
     assert_eq!(came.code, Some(101), "{}", came.said);
     assert!(came.said.contains("1 of them were run again and did not all pass then: a::b"), "{}", came.said);
-    // One whose second run finds nothing to run has not passed.
+    // A test whose second run finds nothing to run has not passed.
     let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 42 filtered out";
     let came = run(&[("tests", &one, 101), ("alone", ALONE, 0), ("again", none, 0)]);
     assert_eq!(came.code, Some(101), "{}", came.said);
@@ -117,7 +122,7 @@ fn a_failure_of_a_test_that_runs_alone_is_one() {
 fn many_failures_and_crashes_are_not_run_again() {
     let many = failed(&["a::b", "a::c", "a::d", "a::e"]);
     let crashed = "test a::b ... ok\nerror: test failed, to rerun pass `-p weir --test e2e`\n    `-p weir --test e2e`";
-    // A program has crashed beside one in which a test failed.
+    // One program has crashed, and a test in another has failed.
     let both = format!("{}\n    `-p weir-io --test relays`", failed(&["a::b"]));
     for (text, failures) in [(many.as_str(), 4), (crashed, 0), (&both, 1)] {
         let came = run(&[("tests", text, 101), ("alone", ALONE, 0)]);

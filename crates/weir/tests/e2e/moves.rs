@@ -1,6 +1,8 @@
-//! Proves: a worker with too much to do gives idle connections of clients to one that has time, by itself; all of them are served on, and
-//! none is accepted or closed for it. How: hundreds of clients whose workers are known from the access log; those of one worker, but for
-//! some that stay idle, ask what the server answers only when it is told to.
+//! Proves: a worker with too much to do gives idle client connections to one that has time, by
+//! itself. All of them are served on, and none is accepted or closed for it.
+//!
+//! How: hundreds of clients whose workers are known from the access log. Those of one worker,
+//! except for some that stay idle, send requests to which the server responds only when told to.
 
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -12,7 +14,7 @@ use crate::kit::{Client, Gone, Io, Link, Scratch, Server, Weir, app, eventually,
 on_both_drivers!(idle_connections_leave_a_busy_worker);
 
 const CLIENTS: usize = 200;
-/// Requests in a row of one client that the server does not answer for now.
+/// Requests in a row of one client to which the server does not respond for now.
 const HELD: usize = 12;
 
 fn hold(link: &mut Link, request: &Request) -> Result<(), Gone> {
@@ -54,7 +56,7 @@ fn idle_connections_leave_a_busy_worker(io: Io) {
     let (mut busy, mut idle): (Vec<_>, Vec<_>) =
         clients.into_iter().partition(|(port, _)| workers[&port.to_string()] == "0");
     assert!(busy.len() > 20 && idle.len() > 20, "the kernel spreads clients: {} and {}", busy.len(), idle.len());
-    // Every second one of worker 0 asks, the others can go.
+    // Every second client of worker 0 sends requests, the others can go.
     let kept = busy.len() / 2;
     for (_, client) in &mut busy[..kept] {
         (0..HELD).for_each(|_| client.get("/held?n=held"));

@@ -1,5 +1,5 @@
-//! What weir promises about many requests at once: order, exactly one answer, exactly N connections, trust, and that
-//! nothing that isn't safe is sent twice (docs/semantics.md §3, §3a, §4).
+//! What weir promises about many requests at once: order, exactly one response, exactly N
+//! connections, trust, and that nothing unsafe is sent twice (docs/semantics.md §3, §3a, §4).
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -24,7 +24,7 @@ on_both_drivers!(
     a_surplus_ends_pipelining_for_good,
 );
 
-/// Answers with as many copies of the nonce as the request asks for, in a way that the nonce chooses.
+/// Responds with as many copies of the nonce as the request says, in a way that the nonce chooses.
 struct Varied {
     random: Mutex<Random>,
 }
@@ -35,7 +35,7 @@ impl Varied {
     }
 }
 
-/// The body that `/varied?n=NONCE&size=SIZE` gives.
+/// Returns the body of `/varied?n=NONCE&size=SIZE`.
 fn varied_body(nonce: &str, size: usize) -> Vec<u8> {
     nonce.bytes().cycle().take(size).collect()
 }
@@ -43,7 +43,7 @@ fn varied_body(nonce: &str, size: usize) -> Vec<u8> {
 impl Behaviour for Varied {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
         if self.below(40) == 0 {
-            // The scenario is a slow server; nobody waits for this to pass.
+            // The scenario is a slow server; nothing waits for this to pass.
             std::thread::sleep(Duration::from_micros(self.below(5000) as u64));
         }
         let size = request.query("size").and_then(|size| size.parse().ok()).unwrap_or_default();
@@ -116,7 +116,8 @@ impl Sent {
         client.request(self.method, &target, "", body);
     }
 
-    /// The reply is the answer to this request; a POST that a close overtook may be a 502 instead.
+    /// The reply belongs to this request. A POST that is overtaken by a close may get a 502
+    /// instead.
     fn check(&self, reply: &Reply) {
         if reply.status == 502 && matches!(self.method, "POST" | "PUT") {
             return;
@@ -157,7 +158,7 @@ fn ten_thousand_requests_each_get_their_own_answer(io: Io) {
     assert!(requests().count() >= 9_000, "nearly all reached a server");
 }
 
-/// No nonce came twice.
+/// Checks that no nonce came twice.
 fn at_most_once<'a>(requests: impl Iterator<Item = &'a Request>) {
     let mut nonces: Vec<&str> = requests.map(Request::nonce).collect();
     nonces.sort_unstable();
@@ -165,7 +166,7 @@ fn at_most_once<'a>(requests: impl Iterator<Item = &'a Request>) {
     assert!(twice.is_empty(), "sent twice: {twice:?}");
 }
 
-/// Clients that pipeline; each of their requests gets its own answer.
+/// Clients that pipeline; each request gets its own response.
 fn crowd(weir: &Weir, clients: usize, batches: usize, batch: usize) {
     std::thread::scope(|scope| {
         for _ in 0..clients {
@@ -184,14 +185,14 @@ fn crowd(weir: &Weir, clients: usize, batches: usize, batch: usize) {
 fn one_upstream_connection_serves_two_workers(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 2, &app(&server, 1, ""));
-    // Enough connections that the kernel gives some to each worker.
+    // Enough connections for the kernel to give some to each worker.
     crowd(&weir, 16, 10, 10);
     weir.stop();
     let log = server.finish();
     assert_eq!((log.accepted, log.requests.len()), (1, 1600));
 }
 
-/// Ends its connection behind the answer to `/close`.
+/// Ends its connection behind the response to `/close`.
 fn closes_when_asked(link: &mut Link, request: &Request) -> Result<(), Gone> {
     link.honest(request)?;
     if request.target.starts_with("/close") { Err(Gone) } else { Ok(()) }
@@ -221,7 +222,7 @@ fn connections_are_exactly_so_many(io: Io) {
     }
 }
 
-/// Answers `/gate` only when the test says `open`, so that others pile up meanwhile.
+/// Responds to `/gate` only when the test says `open`, so that others pile up meanwhile.
 fn gated(link: &mut Link, request: &Request) -> Result<(), Gone> {
     if request.target.starts_with("/gate") {
         link.await_event(&format!("open {}", request.nonce()))?;
@@ -246,7 +247,7 @@ fn behind_a_gate(weir: &Weir, server: &Server, unanswered: usize, behind: impl F
     reply
 }
 
-/// Sends this many GETs on connections of their own.
+/// Sends this many GETs, each on its own connection.
 fn scattered(weir: &Weir, count: usize) -> Vec<(Client, String)> {
     let send = |_| {
         let (mut client, nonce) = (Client::connect(weir.address), nonce());
@@ -265,13 +266,14 @@ fn all_answered(clients: Vec<(Client, String)>) {
 fn e0_depth_is_earned(io: Io) {
     let server = Server::start(gated);
     let weir = Weir::start(io, 1, &app(&server, 1, "pipeline depth=64"));
-    // One connection, so that everything must follow everything else as soon as it may.
+    // One connection, so everything must follow everything else as soon as it may.
     let mut clients = Vec::new();
     behind_a_gate(&weir, &server, 1, || clients = scattered(&weir, 40));
     all_answered(clients);
     assert_eq!(server.log().depths, [1], "pipelined before trust was earned");
     crowd(&weir, 4, 5, 5);
-    // Now they come together. (At a sync point they don't: the connection is let run empty then.)
+    // Now they come together, except at a sync point, where weir lets the connection run empty
+    // first.
     for _ in 0..20 {
         let mut clients = Vec::new();
         behind_a_gate(&weir, &server, 11, || clients = scattered(&weir, 10));
@@ -285,7 +287,7 @@ fn e0_depth_is_earned(io: Io) {
     assert!(log.depths[0] > 10, "never pipelined although trust was earned: {:?}", log.depths);
 }
 
-/// Ends each connection after so many answers, in one of the ways of the catalogue.
+/// Ends each connection after this many responses, in one of the ways of the catalogue.
 impl Behaviour for Closes {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
         let Closing { answers, how, .. } = self.0;
@@ -308,7 +310,8 @@ fn e18_e27_servers_that_close(io: Io) {
     for row in closings() {
         eprintln!("row {}", row.id);
         let server = Server::start(Closes(row));
-        // A reset is a failure and counts against a request; this test is about order and loss, not about giving up.
+        // A reset is a failure and counts against a request; this test is about order and loss, not
+        // about giving up.
         let weir = Weir::start(io, 1, &app(&server, 2, "forward-retries 100\n pipeline depth=32"));
         crowd(&weir, 6, 8, 10);
         weir.stop();
@@ -317,7 +320,7 @@ fn e18_e27_servers_that_close(io: Io) {
     }
 }
 
-/// Dies at random points of a request: before its answer, with or without a word.
+/// Dies at random points of a request: before its response, with or without a FIN.
 struct Dying {
     random: Mutex<Random>,
 }
@@ -366,7 +369,8 @@ fn posts_reach_a_dying_server_at_most_once(io: Io) {
                         let reply = client.reply();
                         match (*method, reply.status) {
                             ("POST", 502) => {}
-                            // One request in five meets a death here: four of them in a row make a suspect by chance.
+                            // One request in five meets a death here: four in a row make a suspect
+                            // by chance.
                             ("GET", 503) if reply.body.text().contains("suspect") => {}
                             _ => check_honest(nonce, &reply).unwrap_or_else(|error| panic!("{method}: {error}")),
                         }
@@ -384,7 +388,7 @@ fn posts_reach_a_dying_server_at_most_once(io: Io) {
 }
 
 fn nothing_follows_what_the_rules_mark(io: Io) {
-    // Behind a marked GET nothing may arrive before it is answered: the server looks.
+    // Nothing may arrive behind a marked GET before its response; the server checks that.
     let server = Server::start(|link: &mut Link, request: &Request| {
         if request.target.starts_with("/forum") {
             link.drain()?;
@@ -423,7 +427,8 @@ fn full_queues_answer_503(io: Io) {
     let mut refused = 0;
     behind_a_gate(&weir, &server, 1, || {
         clients = scattered(&weir, 12);
-        // The gate and three more fill the queue; the others are refused while it is shut.
+        // The gate and three more requests fill the queue; the others are rejected while it is
+        // shut.
         for (client, _) in clients.iter_mut().skip(3) {
             let reply = client.reply();
             assert_eq!(reply.status, 503);
@@ -438,7 +443,8 @@ fn full_queues_answer_503(io: Io) {
     server.finish();
 }
 
-/// Answers the two requests that came behind `/gate` in the wrong order, each with the identifier that it came with.
+/// Responds to the two requests that came behind `/gate` in the wrong order, each with its own
+/// identifier.
 fn swaps(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let answer = |request: &Request| {
         let text = String::from_utf8(honest_answer(request.nonce())).expect("text");
@@ -461,7 +467,7 @@ fn e20_echo_finds_answers_in_the_wrong_order(io: Io) {
     crowd(&weir, 4, 10, 10);
     let mut client = Client::connect(weir.address);
     let mut refused = 0;
-    // Where a sync point comes between them they don't come together.
+    // If a sync point comes between them, they don't come together.
     eventually("two answers are mixed up", || {
         let nonces = [nonce(), nonce(), nonce()];
         let requests = ["/gate", "/victim", "/victim"].iter().zip(&nonces).map(|(path, nonce)| {
@@ -485,7 +491,7 @@ fn e20_echo_finds_answers_in_the_wrong_order(io: Io) {
 }
 
 fn share_client_keeps_clients_apart(io: Io) {
-    // Whatever is unanswered on a connection at one time belongs to one client.
+    // All unanswered requests on a connection belong to one client at any time.
     let server = Server::start(|link: &mut Link, request: &Request| {
         link.drain()?;
         let mut together = vec![request.clone()];
@@ -515,7 +521,7 @@ fn share_client_keeps_clients_apart(io: Io) {
 }
 
 fn a_surplus_ends_pipelining_for_good(io: Io) {
-    // One answer too many while the connection is pipelined, seen when nothing is asked any more.
+    // A response too many while the connection is pipelined, seen when no request is outstanding.
     let server = Server::start(|link: &mut Link, request: &Request| {
         link.honest(request)?;
         if request.target.starts_with("/surplus") {

@@ -1,7 +1,9 @@
-//! Proves: the rules of routes hold for clients of HTTP/1.1 and HTTP/2, with the real binary, and hostile values change nothing but
-//! themselves; another configuration changes them without a restart; what a route answers itself needs no server. How: a configuration with
-//! rules of each kind, requests by both protocols, and what the server and the client see of them, judged by the strict grammar.
-//! docs/semantics.md §14.
+//! Proves: the rules of routes hold for HTTP/1.1 and HTTP/2 clients, with the real binary, and
+//! hostile values change nothing but themselves. Another configuration changes the rules without a
+//! restart. What a route responds by itself needs no server.
+//!
+//! How: a configuration with rules of each kind and requests by both protocols. The strict grammar
+//! judges what the server and the client see of them. docs/semantics.md §14.
 
 use std::net::SocketAddr;
 
@@ -46,7 +48,7 @@ fn rules_of_routes(io: Io) {
     let weir = Weir::start(io, 2, &(listen + &routes([&servers[0], &servers[1]], "seen")));
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
     let targets = ["/api/item/12?n=", "/api/%69tem/12?n=", "/x/../api//y?plain&n=", "/api/../secret?n=", "/api;x/y?n="];
-    // Tabs, bytes above ASCII, and an encoded line end.
+    // Tabs, non-ASCII bytes, and an encoded line end.
     let value = "a\tb\\%0d%0aX-Evil: 1 \u{e9}";
     for target in targets {
         let target = format!("{target}{}", nonce());
@@ -122,7 +124,8 @@ fn own_answers(io: Io) {
     assert_eq!(get.fields.all("content-type"), ["text/html; charset=utf-8"]);
     assert_eq!((ping.status, ping.fields.has("content-type")), (204, false));
     assert_eq!((to.status, to.fields.all("location")), (301, vec!["https://a:8443/a%20b?c"]));
-    // A small body is read, and the connection goes on; of more than is taken in the client gets the answer all the same.
+    // weir reads a small body, and the connection goes on. If the body is larger than it reads, the
+    // client still gets the response.
     for (target, status) in [("/to", 301), ("/none", 404), ("/ping", 204)] {
         client.request("POST", target, "", &[b'x'; 50_000]);
         let reply = client.reply();
@@ -140,7 +143,7 @@ fn own_answers(io: Io) {
         let answer = client.answer(stream);
         assert_eq!((answer.statuses.as_slice(), answer.body.len()), ([status].as_slice(), bytes));
     }
-    // What is in the file is read again, although the configuration says the same.
+    // A reload reads the file again, although the configuration is the same.
     std::fs::write(&file, page("bc")).expect("a writable file");
     weir.answer(&["reload"]);
     let mut client = Client::connect(weir.address);
@@ -149,7 +152,8 @@ fn own_answers(io: Io) {
     weir.stop();
 }
 
-/// The usual redirect: all that comes without TLS is led to where it comes with TLS, whichever host has routes of its own.
+/// The usual redirect: all requests without TLS are redirected to TLS, whichever host has routes of
+/// its own.
 fn plain_clients_are_led_to_tls(io: Io) {
     let scratch = Scratch::new();
     let files = certificate(&scratch, "ec", &["a"], 30);
@@ -227,7 +231,7 @@ fn requests_are_what_a_route_requires(io: Io) {
     weir.rewrite(&of("content-types \"image/*\""));
     weir.answer(&["reload"]);
     assert_eq!(statuses("image/png", "X-HTTP-Method-Override"), (200, vec![200]));
-    // A client that waits to be asked for its content is not asked.
+    // weir sends no 100 to a client that waits for one.
     old.ask("PUT", false);
     old.send(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
     let reply = old.reply();
@@ -266,7 +270,8 @@ fn trusted_proxies_say_who_asks(io: Io) {
     assert_eq!(asked(server)[0].fields.all("x-who"), ["127.0.0.2"]);
 }
 
-/// Behind a load balancer that ends TLS the usual redirect leads only those to TLS who have none; the scheme is never a stranger's to say.
+/// Behind a load balancer that terminates TLS, the usual redirect applies only to clients without
+/// TLS. The scheme is never a stranger's to say.
 fn trusted_proxies_say_what_is_spoken(io: Io) {
     for (option, told) in [("x-forwarded-for", "X-Forwarded-Proto: "), ("forwarded", "Forwarded: for=192.0.2.7;proto=")]
     {
@@ -302,7 +307,7 @@ fn trusted_proxies_say_what_is_spoken(io: Io) {
         client.send(&request);
         assert_eq!(client.answer(stream).statuses, [200]);
         expected += "https 200\n";
-        // Of a list in Forwarded the last element is the trusted proxy's.
+        // In a list in Forwarded, the last element is the trusted proxy's.
         let ignored = if option == "forwarded" { 2 } else { 3 };
         assert_eq!(status(&weir)["totals"]["schemes_ignored"], ignored);
         weir.stop();

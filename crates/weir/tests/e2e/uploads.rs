@@ -1,5 +1,6 @@
-//! Proves with sockets: bodies reach their servers before they end, while answers flow back; a server that is asked whether it wants a body is
-//! heard; answers outlast every patience with idle clients and with servers whose answers have not begun. docs/semantics.md §1, §4.
+//! Proves with sockets: bodies reach their servers before they end, while responses flow back. weir
+//! waits for a server's reply to Expect: 100-continue. Responses outlast every timeout for idle
+//! clients and for servers whose responses have not begun. docs/semantics.md §1, §4.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ on_both_drivers!(
     a_silence_that_is_too_long_has_a_name,
 );
 
-/// Answers each piece of a body with as many bytes, as it comes.
+/// Echoes each piece of a body, as it comes, with the same number of bytes.
 struct Echo;
 
 impl Behaviour for Echo {
@@ -58,7 +59,7 @@ fn chunk(length: usize) -> Vec<u8> {
     format!("{length:x}\r\n{}\r\n", "x".repeat(length)).into_bytes()
 }
 
-/// A client that sends no piece before the one in front of it was answered.
+/// A client sends no piece before the response to the previous one.
 fn both_directions_go_on_at_the_same_time(io: Io) {
     let server = Server::start(Echo);
     let weir = Weir::start(io, 1, &app(&server, 1, ""));
@@ -79,7 +80,8 @@ fn both_directions_go_on_at_the_same_time(io: Io) {
     server.finish();
 }
 
-/// Pieces of some bytes without a length, over a time in which a body with one would be too slow.
+/// Sends pieces of a few bytes without a length, over a time in which a body with a length would be
+/// too slow.
 fn a_slow_stream_reaches_its_server_as_it_comes(io: Io) {
     let server = Server::start(Echo);
     let limits = "client body-timeout=\"20s\" body-rate=\"1MiB\"\n";
@@ -116,7 +118,7 @@ fn a_route_can_gather_bodies(io: Io) {
     client.send(head.as_bytes());
     assert_eq!(client.interim(), [100], "weir wants it");
     client.send(&chunk(10));
-    // What others ask goes by, for the server knows nothing of it yet.
+    // Requests of others go by, because the server knows nothing of this one yet.
     let (mut other, other_id) = (Client::connect(weir.address), nonce());
     other.get(&format!("/o?n={other_id}"));
     check_honest(&other_id, &other.reply()).unwrap();
@@ -129,7 +131,7 @@ fn a_route_can_gather_bodies(io: Io) {
     assert!(!request.fields.has("expect") && log.events.is_empty());
 }
 
-/// Answers by the head alone.
+/// Responds after the head alone.
 struct Declines;
 
 impl Behaviour for Declines {
@@ -160,7 +162,7 @@ fn a16_a_server_declines_before_the_body_is_sent(io: Io) {
         let reply = client.reply();
         assert_eq!((reply.status, &reply.interim[..], reply.closes), (401, &[][..], true));
         client.end();
-        // The next one has another connection.
+        // The next request uses another connection.
         let (mut victim, id) = (Client::connect(weir.address), nonce());
         victim.get(&format!("/v?n={id}"));
         check_honest(&id, &victim.reply()).unwrap();
@@ -169,7 +171,7 @@ fn a16_a_server_declines_before_the_body_is_sent(io: Io) {
     server.finish();
 }
 
-/// Says 100 for each request that expects it.
+/// Sends 100 for each request that expects it.
 struct Wants;
 
 impl Behaviour for Wants {
@@ -187,7 +189,7 @@ impl Behaviour for Wants {
 
 fn a16_a_server_wants_the_body(io: Io) {
     let server = Server::start(Wants);
-    // Two workers and one connection: half of the clients reach it by mail.
+    // Two workers and one connection: half of the clients reach it through the other worker.
     let weir = Weir::start(io, 2, &app(&server, 1, ""));
     for length in [5, 300_000, 5, 300_000] {
         let (mut client, id) = (Client::connect(weir.address), nonce());
@@ -208,14 +210,14 @@ fn a16_a_server_wants_the_body(io: Io) {
     assert_eq!(lengths, [5, 5, 300_000, 300_000, 5, 5, 300_000, 300_000]);
 }
 
-/// A response whose client reads it steadily, over far more than `idle-timeout`, on a worker that is short of time: so timers come in the turns
-/// in which sends are taken.
+/// A client reads a response steadily, over far more than `idle-timeout`, on a worker that is short
+/// of time. So timers fire in the turns in which completed sends are handled.
 fn an_answer_outlasts_the_patience_with_idle_clients(io: Io) {
     const LENGTH: usize = 3_000_000;
     let server = Server::start(|link: &mut Link, _: &Request| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n");
         link.answer(head.as_bytes())?;
-        // Longer than clients may be idle, since the request.
+        // Longer than clients may be idle, measured from the request.
         std::thread::sleep(Duration::from_millis(450));
         link.write(&vec![b'z'; LENGTH])
     });
@@ -249,7 +251,7 @@ fn an_answer_outlasts_the_patience_with_idle_clients(io: Io) {
     server.finish();
 }
 
-/// Takes a process its time for some milliseconds.
+/// Stops a process for some milliseconds.
 fn stop_for_a_moment(pid: u32) {
     let kill = |signal: &str| {
         let done = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
@@ -261,7 +263,7 @@ fn stop_for_a_moment(pid: u32) {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// Begins an answer of each kind, is silent for so long, and ends it.
+/// Begins a response of each kind, is silent for this long, and ends it.
 struct Pauses(Duration);
 
 impl Behaviour for Pauses {

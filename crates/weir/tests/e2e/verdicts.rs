@@ -1,5 +1,8 @@
-//! Proves: a verdict on a server that weir does not pipeline outlives a restart, a reload and an upgrade, is said in log and status, and holds until an operator
-//! clears it; then the server is rehearsed again. How: the real binary and servers that die when they are pipelined, or answer twice.
+//! Proves: a verdict on a server to which weir does not pipeline outlives a restart, a reload and
+//! an upgrade. It is in the log and the status, and holds until an operator clears it; then weir
+//! rehearses the server again.
+//!
+//! How: the real binary and servers that die when weir pipelines to them, or respond twice.
 //! docs/pipelining.md#verdicts
 
 use std::fs;
@@ -12,7 +15,7 @@ use crate::kit::{Client, Io, Link, Scratch, Server, Weir, eventually, on_both_dr
 
 on_both_drivers!(a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared, what_is_found_is_kept,);
 
-/// What clients ask for, and rehearsals.
+/// The target of clients' requests and of rehearsals.
 const PAGE: &str = "/page?n=verdict0";
 
 fn config(server: &Server, state: &std::path::Path) -> String {
@@ -28,7 +31,8 @@ fn trust(weir: &Weir) -> String {
     status["upstreams"][0]["servers"][0]["trust"].as_str().expect("a word").to_owned()
 }
 
-/// Eight clients at once, until this is so, but not for ever; everybody is answered.
+/// Eight clients at once send requests until this holds, but not for ever; every request gets a
+/// response.
 fn ask_until(weir: &Weir, times: usize, is_over: impl Fn() -> bool + Sync) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -83,7 +87,7 @@ fn a_server_that_dies_when_it_is_pipelined_is_left_alone_until_it_is_cleared(io:
     assert_eq!((trust(&weir), rehearsals(&server)), ("unfit".to_owned(), 0));
     weir.stop();
     assert_eq!(fs::read_to_string(&state).expect("it is there"), line, "it stays what it is");
-    // The machine tests prove how it comes to be.
+    // The tests of the machines prove how this comes about.
     let weir = Weir::start(io, 2, &config);
     ask_until(&weir, 100, || false);
     assert_eq!((trust(&weir), rehearsals(&server)), ("unfit".to_owned(), 0));
@@ -102,7 +106,7 @@ fn what_is_found_is_kept(io: Io) {
     let server = Server::start(|link: &mut Link, request: &Request| {
         link.honest(request)?;
         if request.target.starts_with("/twice") {
-            // Nobody has asked for that.
+            // Nobody has requested that.
             link.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
         }
         Ok(())

@@ -1,5 +1,7 @@
-//! Proves: each worker tells how long its turns last, how long clients wait for it, what it has to do and how it is bound to its core, in
-//! status, for people, and in metrics. How: the real binary with traffic on both workers, and a request that is held at its server.
+//! Proves: each worker reports how long its turns last, how long clients wait for it, its pending
+//! work and its binding to a core; in status, for people, and in metrics.
+//!
+//! How: the real binary with traffic on both workers, and a request that is held at its server.
 //! docs/status.md
 
 use std::io::{Read as _, Write as _};
@@ -24,7 +26,7 @@ fn sum(status: &Value, name: &str) -> u64 {
     status["workers"].as_array().expect("workers").iter().map(|worker| worker[name].as_u64().expect(name)).sum()
 }
 
-/// Answers, but holds requests for `/held` until it is told.
+/// Responds, but holds requests for `/held` until told to go on.
 fn holding(told: Receiver<()>) -> impl Fn(&mut Link, &Request) -> Result<(), Gone> {
     let told = Mutex::new(told);
     move |link: &mut Link, request: &Request| {
@@ -58,7 +60,7 @@ fn workers_tell_how_late_they_are(io: Io) {
         assert!(turn["count"].as_u64() > Some(REQUESTS as u64 / 2) && turn["p99_us"].is_u64(), "{worker}");
         assert!(wait["count"].as_u64() >= Some(REQUESTS as u64 / 64) && wait["p50_us"].is_u64(), "{worker}");
         assert!(worker["starved_permille"].as_u64() <= Some(1000) && worker["starved_permille"].is_u64(), "{worker}");
-        // On a busy machine it may have had to leave.
+        // On a busy machine it may have had to leave its core.
         assert!(["pinned", "let go"].contains(&worker["pinning"].as_str().expect("a word")), "{worker}");
     }
     clients[0].get(&format!("/held?n={}", nonce()));

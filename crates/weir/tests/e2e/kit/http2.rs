@@ -1,5 +1,6 @@
-//! A client of HTTP/2 without TLS that is written frame by frame: what it sends is spelled out here, HPACK without table and without
-//! Huffman coding, so that it shares nothing with the code under test but the decoder of heads.
+//! An HTTP/2 client without TLS that is written frame by frame. It spells out here what it sends,
+//! with HPACK without table and without Huffman coding. So it shares nothing with the code under
+//! test but the decoder of heads.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -12,16 +13,16 @@ use super::{Patient, patient};
 pub use weir_check::streams::kind::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 pub use weir_check::streams::{END_HEADERS, END_STREAM, PREFACE, frame, header_block};
 
-/// What a stream got.
+/// The response on a stream.
 #[derive(Debug, Default, Clone)]
 pub struct Answer {
-    /// Statuses, those of interim answers included.
+    /// Statuses, including those of interim responses.
     pub statuses: Vec<u16>,
-    /// Fields of the heads and trailers in their order.
+    /// Fields of the heads and trailers, in order.
     pub fields: Vec<(String, String)>,
     /// Bytes of the body.
     pub body: Vec<u8>,
-    /// It is complete.
+    /// Whether it is complete.
     pub ended: bool,
     /// The code with which it was reset.
     pub reset: Option<u32>,
@@ -32,15 +33,15 @@ pub struct Http2Client {
     stream: Patient<TcpStream>,
     decoder: Decoder,
     next: u32,
-    /// By stream.
+    /// Responses by stream.
     pub answers: BTreeMap<u32, Answer>,
     /// Last stream and code of each GOAWAY.
     pub goaways: Vec<(u32, u32)>,
-    /// Payloads of PINGs that were answered.
+    /// Payloads of PING acknowledgements.
     pub pongs: Vec<Vec<u8>>,
-    /// The server has closed.
+    /// Whether the server has closed.
     pub closed: bool,
-    /// Credit is given back for what is received.
+    /// Whether the client gives credit back for what it receives.
     pub gives_credit: bool,
 }
 
@@ -73,7 +74,7 @@ impl Http2Client {
         self.stream.write_all(bytes).expect("weir reads");
     }
 
-    /// The bytes of a request on a new stream, which is the second value. `more`: a body follows.
+    /// Returns the bytes of a request on a new stream, and the stream. `more`: a body follows.
     pub fn request(&mut self, method: &str, path: &str, fields: &[(&str, &str)], more: bool) -> (Vec<u8>, u32) {
         let stream = self.next;
         self.next += 2;
@@ -83,14 +84,14 @@ impl Http2Client {
         (frame(HEADERS, flags, stream, &header_block(&[&head, fields].concat())), stream)
     }
 
-    /// Asks with GET.
+    /// Sends a GET.
     pub fn get(&mut self, path: &str) -> u32 {
         let (bytes, stream) = self.request("GET", path, &[], false);
         self.send(&bytes);
         stream
     }
 
-    /// Reads frames until this holds, also when the connection has ended.
+    /// Reads frames until this holds, even if the connection has ended.
     pub fn read_until(&mut self, what: &str, holds: impl Fn(&Http2Client) -> bool) {
         while !holds(self) {
             assert!(!self.closed, "{what}");
@@ -106,7 +107,7 @@ impl Http2Client {
         }
     }
 
-    /// Reads frames until a stream has its answer, which is given back.
+    /// Reads frames until the response on a stream is complete, and returns it.
     pub fn answer(&mut self, stream: u32) -> Answer {
         self.until("an answer", |client| {
             let answer = &client.answers[&stream];
@@ -115,7 +116,7 @@ impl Http2Client {
         self.answers[&stream].clone()
     }
 
-    /// Reads one frame and keeps what it says.
+    /// Reads one frame and records what it says.
     pub fn read_frame(&mut self) {
         let mut head = [0; 9];
         if let Err(error) = self.stream.read_exact(&mut head) {
@@ -167,7 +168,7 @@ impl Http2Client {
 }
 
 impl Answer {
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }

@@ -1,4 +1,5 @@
-//! Servers that speak TLS, for tests: CAs and certificates made by `openssl`, and a front that lets every server of the kit speak it.
+//! TLS servers for tests: CAs and certificates made by `openssl`, and a front that adds TLS to
+//! every server of the kit.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ fn openssl(arguments: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A CA of this name.
+/// Makes a CA of this name.
 pub fn ca(scratch: &Scratch, name: &str) -> Files {
     let [certificate, key] = ["pem", "key"].map(|end| scratch.path(&format!("{name}.{end}")));
     let text = |path: &std::path::Path| path.display().to_string();
@@ -28,7 +29,8 @@ pub fn ca(scratch: &Scratch, name: &str) -> Files {
     Files { certificate, key }
 }
 
-/// A certificate that has signed itself, as `openssl req` makes it with these arguments, which may say another kind of key.
+/// Makes a self-signed certificate, as `openssl req` does with these arguments, which may name
+/// another kind of key.
 pub fn self_signed(scratch: &Scratch, stem: &str, arguments: &[&str]) -> Files {
     let [certificate, key] = ["pem", "key"].map(|end| scratch.path(&format!("{stem}.{end}")));
     let text = |path: &std::path::Path| path.display().to_string();
@@ -41,7 +43,8 @@ pub fn self_signed(scratch: &Scratch, stem: &str, arguments: &[&str]) -> Files {
     Files { certificate, key }
 }
 
-/// A certificate that a CA has signed, for these names (`DNS:a.test,IP:127.0.0.1`) and so many days: below 0 it has expired.
+/// Makes a certificate signed by a CA, for these names (`DNS:a.test,IP:127.0.0.1`) and this many
+/// days. Below 0 it has expired.
 pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32) -> Files {
     let path = |end: &str| scratch.path(&format!("{stem}.{end}"));
     let [certificate, key, request] = ["pem", "key", "csr"].map(path);
@@ -56,7 +59,7 @@ pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32)
     Files { certificate, key }
 }
 
-/// A revocation list of a CA with these certificates in it.
+/// Makes a revocation list of a CA with these certificates in it.
 pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> PathBuf {
     let of = |end: &str, text: &str| scratch.write(&format!("{stem}.{end}"), text.as_bytes()).display().to_string();
     let (index, number) = (of("index", ""), of("number", "01\n"));
@@ -75,7 +78,7 @@ pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> Pa
     out
 }
 
-/// An OCSP response of a CA, good for a day, about a certificate that it knows.
+/// Makes an OCSP response of a CA, valid for a day, about a certificate that it knows.
 pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> PathBuf {
     let text = |path: &std::path::Path| path.display().to_string();
     let (certificate, out) = (text(&about.certificate), scratch.path(stem));
@@ -92,7 +95,8 @@ pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> Pat
     out
 }
 
-/// A server's side with this certificate. With `clients` it asks for a certificate that this CA has signed.
+/// Returns a server configuration with this certificate. With `clients` it requires a certificate
+/// signed by this CA.
 pub fn serving(files: &Files, clients: Option<&Files>) -> Arc<ServerConfig> {
     let certificates = |files: &Files| -> Vec<CertificateDer<'static>> {
         CertificateDer::pem_file_iter(&files.certificate).expect("a file").map(|one| one.expect("PEM")).collect()
@@ -113,7 +117,7 @@ pub fn serving(files: &Files, clients: Option<&Files>) -> Arc<ServerConfig> {
     Arc::new(builder.with_single_cert(certificates(files), key).expect("they fit"))
 }
 
-/// Something that speaks TLS in front of a server.
+/// Terminates TLS in front of a server.
 pub struct Front {
     /// Where it listens.
     pub address: SocketAddr,
@@ -122,12 +126,12 @@ pub struct Front {
 }
 
 impl Front {
-    /// In front of `to`.
+    /// Starts a front of `to`.
     pub fn start(to: SocketAddr, config: Arc<ServerConfig>) -> Front {
         Front::start_as(to, config, true)
     }
 
-    /// The same that never says that nothing follows.
+    /// Starts a front that never announces the end of its data (close_notify).
     pub fn start_mute(to: SocketAddr, config: Arc<ServerConfig>) -> Front {
         Front::start_as(to, config, false)
     }
@@ -151,17 +155,17 @@ impl Front {
         front
     }
 
-    /// New connections get this from now on.
+    /// Uses this configuration for new connections from now on.
     pub fn set(&self, config: Arc<ServerConfig>) {
         *self.config.lock().expect("no panic") = config;
     }
 
-    /// The names that complete handshakes asked for.
+    /// Returns the server names of complete handshakes.
     pub fn names(&self) -> Vec<Option<String>> {
         self.names.lock().expect("no panic").clone()
     }
 
-    /// Waits for so many complete handshakes.
+    /// Waits for this many complete handshakes.
     pub fn wait(&self, handshakes: usize) {
         eventually("handshakes", || self.names().len() >= handshakes);
     }
@@ -179,7 +183,7 @@ fn serve(
     let mut tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
     while tls.is_handshaking() {
         if let Err(error) = tls.complete_io(&mut far) {
-            // What it has against the client is said.
+            // The client gets the alert that says what is wrong.
             let _ = tls.write_tls(&mut far);
             return far.shutdown(std::net::Shutdown::Write).and(Err(error));
         }

@@ -1,4 +1,5 @@
-//! Something that listens on a unix socket in front of a server, and something that connects to one behind a client.
+//! A relay that listens on a unix socket in front of a server, and one that connects to a unix
+//! socket behind a client.
 
 use std::io::ErrorKind::{ConnectionRefused, NotFound};
 use std::io::{Result, Write as _, copy};
@@ -11,15 +12,15 @@ use std::time::Duration;
 
 use super::Waiting;
 
-/// See the module. It listens until the test ends.
+/// Listens on a unix socket in front of a server, until the test ends.
 pub struct UnixFront {
-    /// What a configuration calls it.
+    /// Its name in a configuration.
     pub name: String,
     accepted: Arc<AtomicUsize>,
 }
 
 impl UnixFront {
-    /// Passes on what comes at `path` to `to`, and back.
+    /// Relays connections at `path` to `to`, and back.
     pub fn start(path: &Path, to: SocketAddr) -> UnixFront {
         let listener = UnixListener::bind(path).expect("nothing is there");
         let accepted = Arc::<AtomicUsize>::default();
@@ -37,21 +38,22 @@ impl UnixFront {
         UnixFront { name: format!("unix:{}", path.display()), accepted }
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
 
-/// Passes on what comes at the address that it gives to what listens at `path`, behind these bytes, and back. Waits for somebody to listen there:
-/// weir accepts at the listeners that it bound first while it still binds the others.
+/// Relays connections from the address that it returns to the listener at `path`, after these
+/// bytes, and back. It waits until something listens there: weir accepts at the listeners that it
+/// bound first while it still binds the others.
 pub fn to_unix(path: &Path, first: &[u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let (path, first): (PathBuf, Vec<u8>) = (path.to_owned(), first.to_vec());
     std::thread::spawn(move || {
         for near in listener.incoming().flatten() {
-            // Whoever is not let in sees the end.
+            // A client that is rejected sees the end.
             let Ok(mut far) = connect(&path) else { continue };
             far.write_all(&first).expect("the other side reads");
             let (near_too, far_too) = (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
@@ -80,7 +82,7 @@ fn connect(path: &Path) -> Result<UnixStream> {
     }
 }
 
-/// What one side ends, or breaks off, ends on the other.
+/// What one side ends or aborts ends on the other.
 fn up(mut near: &UnixStream, mut far: &TcpStream) {
     let _ = copy(&mut near, &mut far);
     let _ = far.shutdown(Shutdown::Write);
