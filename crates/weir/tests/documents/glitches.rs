@@ -1,4 +1,4 @@
-//! The page about status against the kinds of glitches that the code knows.
+//! Checks the page about status against the kinds of glitches in the code.
 
 use weir_proxy::observe::glitch::{ClientGlitch, UpstreamGlitch};
 

@@ -1,4 +1,4 @@
-//! The page about the access log against the names that the code knows.
+//! Checks the page about the access log against the names in the code.
 
 use weir_proxy::observe::access::{JSON, Name};
 

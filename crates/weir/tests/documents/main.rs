@@ -1,7 +1,9 @@
-//! The documents say what is true, and the sources keep what reviewers are tired of saying.
+//! Checks that the documents are true, and that the sources follow the rules that reviewers are
+//! tired of repeating.
 //!
-//! Reads text only: Markdown tables, Rust sources, manifests, stored help texts. What a document names (files, symbols,
-//! values of constants, defaults of options) is looked up; nothing is built or run.
+//! Reads text only: Markdown tables, Rust sources, manifests, stored help texts. It looks up what a
+//! document names (files, symbols, values of constants, defaults of options), and builds and runs
+//! nothing.
 
 mod glitches;
 mod imports;
@@ -30,17 +32,17 @@ const DOCUMENTS: &[&str] = &[
     "docs/hostile.md",
 ];
 
-/// The top of the repository.
+/// Returns the top directory of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The text of a file of the repository.
+/// Returns the text of a file of the repository.
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Fails with all findings at once.
+/// Fails with all findings at once, if there are any.
 fn nothing_found(findings: &[String]) {
     assert!(findings.is_empty(), "\n  {}\n", findings.join("\n  "));
 }

@@ -1,12 +1,12 @@
 //! As much of Markdown as these tests need: tables, words in backticks, links.
 
-/// One table: the words of its head, and its rows.
+/// A table: the words of its head, and its rows.
 pub(crate) struct Table {
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// Lines outside of fenced blocks.
+/// Returns the lines outside of fenced blocks.
 pub(crate) fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -22,7 +22,7 @@ fn cells(line: &str) -> Vec<String> {
     inner.replace("\\|", "\u{1}").split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect()
 }
 
-/// All tables of a document, in order.
+/// Returns all tables of a document, in order.
 pub(crate) fn tables(text: &str) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     let mut inside = false;
@@ -40,10 +40,10 @@ pub(crate) fn tables(text: &str) -> Vec<Table> {
     tables
 }
 
-/// The tables with this head.
+/// Returns the rows of the tables with this head.
 ///
 /// # Panics
-/// When there is none, or a row has another number of cells.
+/// If there is none, or a row has another number of cells.
 pub(crate) fn tables_of(text: &str, head: &[&str]) -> Vec<Vec<Vec<String>>> {
     let found: Vec<Table> = tables(text).into_iter().filter(|table| table.head == head).collect();
     assert!(!found.is_empty(), "no table {head:?}");
@@ -53,13 +53,13 @@ pub(crate) fn tables_of(text: &str, head: &[&str]) -> Vec<Vec<Vec<String>>> {
     found.into_iter().map(|table| table.rows).collect()
 }
 
-/// What stands in backticks, outside of fenced blocks.
+/// Returns the texts in backticks, outside of fenced blocks.
 pub(crate) fn quoted(text: &str) -> Vec<String> {
     let text: Vec<&str> = prose(text).collect();
     text.join("\n").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Targets of links to files of the repository, without fragments.
+/// Returns the targets of links to files of the repository, without fragments.
 pub(crate) fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let local = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));

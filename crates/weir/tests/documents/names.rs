@@ -1,4 +1,4 @@
-//! What documents name in backticks exists, and links lead somewhere.
+//! Checks that what documents name in backticks exists, and that links lead somewhere.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use super::markdown::{links, quoted};
 use super::sources::{Source, all_words, rust_files, words};
 use super::{DOCUMENTS, nothing_found, read, root};
 
-/// Looks like a file of the repository.
+/// Whether a word looks like a file of the repository.
 fn is_path(word: &str) -> bool {
     let known = [".rs", ".md", ".toml", ".lock", ".sh"].iter().any(|ending| word.ends_with(ending));
     let inside = ["crates/", "docs/", "scripts/", "fuzz/", "weir-"].iter().any(|start| word.starts_with(start));
     !word.contains([' ', '*']) && (known || (inside && word.contains('/')))
 }
 
-/// Looks like a name in the sources: `Type`, `Type::item`, `CONSTANT`, `snake_case`.
+/// Whether a word looks like a name in the sources: `Type`, `Type::item`, `CONSTANT`, `snake_case`.
 fn is_name(word: &str) -> bool {
     let plain = word.replace("::", "_");
     let is_identifier = plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -24,10 +24,11 @@ fn is_name(word: &str) -> bool {
     is_identifier && is_telling
 }
 
-/// Fields of HTTP are written like types.
+/// HTTP fields that are written like types.
 const FIELDS: &[&str] = &["Forwarded", "Proxy", "Connection"];
 
-/// What is wrong with a name: `Type::item` belongs to a type of that name, of all others each word is somewhere.
+/// Returns what is wrong with a name: the item of `Type::item` must belong to a type of that name.
+/// Of all others each word must be somewhere.
 fn missing(word: &str, files: &[Source], known: &BTreeSet<String>) -> Option<String> {
     if let Some((owner, item)) = word.split_once("::")
         && owner.starts_with(|c: char| c.is_ascii_uppercase())
@@ -64,7 +65,8 @@ fn documents_name_what_exists() {
         for word in quoted(&read(document)) {
             let word = word.split('#').next().unwrap_or_default().trim_end_matches("()").trim_end_matches('!');
             if is_path(word) {
-                // Beside the whole path, `crates/` may be left out, and where a document speaks of one crate its name too.
+                // Besides the whole path, a document may leave out `crates/`, and also the crate's
+                // name if it is about one crate.
                 let end = format!("/{word}");
                 let found = root().join(word).exists()
                     || root().join("crates").join(word).exists()

@@ -1,4 +1,4 @@
-//! The tables of the documents against the sources: stages, crates, values of constants.
+//! Checks the tables of the documents against the sources: stages, crates, values of constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use super::options::option_defaults;
 use super::sources::{Source, defines, rust_files, value};
 use super::{nothing_found, read, root};
 
-/// A request passes these, in this order.
+/// A request passes these stages, in this order.
 const STAGES: [&str; 12] = [
     "accept",
     "parse",
@@ -50,7 +50,7 @@ fn the_stage_table_names_what_exists() {
     nothing_found(&findings);
 }
 
-/// Each symbol of a cell is defined in one of the files that the cell names.
+/// Checks that each symbol of a cell is defined in one of the files that the cell names.
 fn check_cell(stage: &str, cell: &str, files: &[Source], findings: &mut Vec<String>) {
     let (paths, symbols): (Vec<_>, Vec<_>) = quoted(cell).into_iter().partition(|word| word.ends_with(".rs"));
     let mut named = Vec::new();
@@ -80,14 +80,15 @@ fn a_wrong_symbol_of_a_stage_is_found() {
         findings
     };
     assert_eq!(findings("Answers::advance"), [""; 0]);
-    // Words of that file, but not what belongs to that type there: of nobody, of another type, in another file.
+    // Words that occur in the file but are no items of that type there: of no type, of another
+    // type, in another file.
     for wrong in ["Answers::AnswerHead", "Context::advance", "Answers::flush_session"] {
         assert_eq!(findings(wrong).len(), 1, "{wrong}");
     }
 }
 
-/// The weir crates that a manifest depends on, without those for tests. An optional one comes only with the suite of drivers
-/// (`conformance`), which only tests switch on.
+/// Returns the weir crates that a manifest depends on, without those for tests. An optional one is
+/// there only for the suite of drivers (`conformance`), which only tests switch on.
 fn uses(manifest: &str) -> BTreeSet<String> {
     let section = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
     let section = section.split("\n[").next().unwrap_or_default();
@@ -130,7 +131,7 @@ fn the_crate_table_is_complete_and_arrows_point_inward() {
     nothing_found(&findings);
 }
 
-/// `128 KiB`, `1 h`, `4096`: bytes, microseconds or a number.
+/// Parses `128 KiB`, `1 h` or `4096` into bytes, microseconds or a number.
 fn measure(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let factor = match unit {

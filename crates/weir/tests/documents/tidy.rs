@@ -1,4 +1,4 @@
-//! What reviewers are tired of saying.
+//! Style rules for the sources that reviewers are tired of repeating.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use super::imports::{circles, imports};
 use super::sources::{Source, bare, code, rust_files, without_tests, words};
 use super::{nothing_found, read};
 
-/// Crates that may not contain unsafe code, which their root says too.
+/// Crates that may not contain unsafe code; their root says so too.
 const SAFE: &[&str] = &["weir-http", "weir-cache", "weir-proxy", "weir-config", "weir-worker", "weir-check"];
-/// Crates that know no clocks, no randomness, no threads and no sockets.
+/// Crates without clocks, randomness, threads and sockets.
 pub(crate) const RING_0: &[&str] = &["weir-http", "weir-cache", "weir-proxy"];
 
 /// Whether a file has tests and nothing else.
@@ -67,7 +67,8 @@ fn ring_0_bans_what_it_must_not_know() {
     }
 }
 
-/// Where experiments are run and reported, and which of its folders may import which others.
+/// The folder of the experiments and their reports, and which of its folders may import which
+/// others.
 const BENCH: &str = "crates/weir-lab/src/bench/";
 const BENCH_FOLDERS: &[(&str, &[&str])] = &[
     ("experiment", &[]),
@@ -75,7 +76,7 @@ const BENCH_FOLDERS: &[(&str, &[&str])] = &[
     ("run", &["experiment", "record"]),
     ("report", &["experiment", "record"]),
 ];
-/// What only those need that do something: `run`, and `mod.rs`, which writes the files.
+/// Only the modules that act may need these: `run`, and `mod.rs`, which writes the files.
 const BENCH_DEEDS: &[&str] = &["std::fs", "std::net", "std::process", "std::thread::spawn", "std::time"];
 
 #[test]
@@ -100,14 +101,16 @@ fn the_bench_imports_in_one_direction() {
     nothing_found(&findings);
 }
 
-/// The machines of the proxy, and the sides of it that may not name each other's types: what both need is in `cross`, `request` or `base`.
+/// The proxy's machines, and its sides, which may not name each other's types: what both need is in
+/// `cross`, `request` or `base`.
 const PROXY: &str = "crates/weir-proxy/src/";
 const SIDES: [&str; 2] = ["client", "upstream"];
-/// What is between them knows neither, but for the one file that has the way from one to the other.
+/// The code between the sides knows neither of them, except for the one file with the way from one
+/// to the other.
 const BETWEEN: &str = "cross";
 const WAYS: &str = "cross::router";
 
-/// Imports from one of [`SIDES`] by another, or by what is between them.
+/// Returns imports from one of [`SIDES`] by another, or by the code between them.
 fn across(files: &[Source]) -> Vec<String> {
     let side = |module: &str| SIDES.into_iter().find(|name| module.split("::").next() == Some(name));
     let all = imports(files);
@@ -149,7 +152,7 @@ fn an_import_from_the_other_side_is_found() {
     }
 }
 
-/// Name and line of each dependency of the workspace that is not part of it.
+/// Returns name and line of each dependency of the workspace that is not part of it.
 fn dependencies() -> Vec<(String, String)> {
     let manifest = read("Cargo.toml");
     let section = manifest.split("[workspace.dependencies]\n").nth(1).expect("the workspace has dependencies");
@@ -188,7 +191,8 @@ fn every_counter_counts() {
     all_count("crates/weir-proxy/src/observe/server_stats.rs", "stats", 9);
 }
 
-/// What the `counters!` table of a file declares, more than `least`, is counted somewhere as `variable.name`.
+/// Checks that each counter in the `counters!` table of a file, more than `least` of them, is
+/// counted somewhere as `variable.name`.
 fn all_count(path: &str, variable: &str, least: usize) {
     let declarations = read(path);
     let table = declarations.split("\ncounters! {").nth(1).expect("the table").split("\n}").next().unwrap_or_default();

@@ -1,6 +1,8 @@
-//! Proves: each worker gets its share of connections that are kept, by eBPF where weir may, by classic BPF where it may not, and status says which it is and
-//! why; `accept-by "hash"` leaves it to the kernel; reloads and upgrades keep that, and clients who wait while listeners go are served. How: the real
-//! binary with and without the right. docs/semantics.md §25.
+//! Proves: each worker gets its share of persistent connections, by eBPF where weir has the right,
+//! by classic BPF where it has not. The status says which of them it is, and why.
+//! `accept-by "hash"` leaves the choice to the kernel. Reloads and upgrades keep all that, and
+//! clients that wait while listeners close are served. How: the real binary with and without the
+//! right. docs/semantics.md §25.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +26,7 @@ on_both_drivers!(
 const EBPF: &str = "even by eBPF";
 const CLASSIC: &str = "even by classic BPF";
 
-/// Way and reason, by listener.
+/// Returns way and reason, by listener.
 fn ways(weir: &Weir) -> Vec<(String, Option<String>)> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let told = status(weir);
@@ -32,7 +34,7 @@ fn ways(weir: &Weir) -> Vec<(String, Option<String>)> {
     accepting.iter().map(|one| (text(&one["way"]).expect("a way"), text(&one["why"]))).collect()
 }
 
-/// Whether this process may have the kernel run programs. No: that is said.
+/// Whether this process may have the kernel run programs. If not, the test says so.
 fn may_load(weir: &Weir) -> bool {
     match &ways(weir)[0] {
         (way, None) => way == EBPF,
@@ -44,7 +46,8 @@ fn may_load(weir: &Weir) -> bool {
     }
 }
 
-/// So many clients that stay, each with an answer; how many each worker has then.
+/// Connects this many clients that stay, each after one response. Returns them with each worker's
+/// count.
 fn connect(weir: &Weir, count: usize) -> (Vec<Client>, Vec<u64>) {
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -63,7 +66,8 @@ fn kept_connections_are_spread(io: Io) {
     let weir = Weir::start(io, 4, &app(&server, 4, ""));
     may_load(&weir);
     let (clients, counts) = connect(&weir, 200);
-    // How many is chance with classic BPF, and on a busy machine those who are starved of their cores get fewer.
+    // With classic BPF the counts are up to chance, and on a busy machine workers without their
+    // cores get fewer.
     assert!(counts.iter().all(|count| *count > 0) && counts.iter().sum::<u64>() == 200, "{counts:?}");
     drop(clients);
     weir.stop();
@@ -85,7 +89,7 @@ fn without_the_right_it_is_classic(io: Io) {
     let (clients, counts) = connect(&weir, 60);
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     drop(clients);
-    // A successor does not know in which order the sockets began to listen.
+    // A successor does not know the order in which the sockets began to listen.
     weir.upgrade();
     eventually("it looks at them", || {
         let (way, why) = ways(&weir).remove(0);
@@ -126,7 +130,7 @@ fn listeners_of_a_reload_are_even_too(io: Io) {
                 }
             });
         }
-        // Each time another one, more often than there are places in the kernel.
+        // Another port each time, more often than there are places in the kernel.
         for _ in 0..20 {
             let port = free_port();
             weir.rewrite(&format!("listen \"127.0.0.1:{port}\"\n{rest}"));

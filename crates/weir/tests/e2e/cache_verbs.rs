@@ -1,5 +1,7 @@
-//! Proves: operators hear of a running weir what it has stored, why a request is answered from it or not, and can have it gone; nonsense is refused
-//! with the way out; a reload begins and ends a cache. How: the real binary, `weir cache` and the admin socket. docs/cache.md
+//! Proves: operators of a running weir see what it has stored and why a request is answered from
+//! the cache or not, and can purge it. Nonsense is refused with a hint at the correct form. A
+//! reload begins and ends a cache. How: the real binary, `weir cache` and the admin socket.
+//! docs/cache.md
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +22,7 @@ on_both_drivers!(
     a_reload_begins_and_ends_it,
 );
 
-/// A server, and a weir that stores what it says.
+/// A server, and a weir that stores its responses.
 fn world(io: Io, cache: &str) -> (Server, Weir) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 2, &configuration(&server, cache));
@@ -32,7 +34,7 @@ fn configuration(server: &Server, cache: &str) -> String {
         + "route path=\"/own\" { respond 200 \"hello\" }\nroute path=\"/plain\" { proxy \"app\" }\n"
 }
 
-/// What `weir` says on standard error when it refuses, with this code.
+/// Returns what `weir` writes to standard error when it refuses with this code.
 fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let output = weir.ask(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -63,7 +65,7 @@ fn before_anything_is_stored(io: Io) {
     }
 }
 
-/// A server whose answers may be stored, with a count of requests as content.
+/// A server whose responses may be stored and contain a count of its requests.
 fn counting() -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |link: &mut Link, request: &Request| {
@@ -75,7 +77,7 @@ fn counting() -> Server {
     })
 }
 
-/// The content of an answer, and whether it was stored.
+/// Returns the content of a response, and whether it came from the cache.
 fn get(weir: &Weir, target: &str) -> (String, bool) {
     let mut client = Client::connect(weir.address);
     client.get(target);
@@ -84,7 +86,7 @@ fn get(weir: &Weir, target: &str) -> (String, bool) {
     (String::from_utf8_lossy(&reply.body.bytes).into_owned(), is_hit)
 }
 
-/// Asks for them until each is stored.
+/// Requests these targets until each is stored.
 fn store(weir: &Weir, targets: &[&str]) {
     for target in targets {
         eventually("it is stored", || get(weir, target).1);
@@ -141,7 +143,7 @@ fn how_long_hits_take(io: Io) {
     assert!(!weir.answer(&["cache", "stats"]).contains("hits take"));
     store(&weir, &["/a/1"]);
     let all = || json(&weir, &["cache", "stats", "--json"]);
-    // A turn that is over is counted when the next one begins.
+    // A finished turn is counted only when the next one begins.
     let counted = || all()["hit_latency"]["count"].as_u64();
     eventually("each hit is counted", || counted() == all()["requests"]["hit"].as_u64() && counted() > Some(0));
     assert!(latency()["max_us"].is_u64(), "{}", latency());

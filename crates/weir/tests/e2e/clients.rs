@@ -1,6 +1,7 @@
-//! Clients that people have, over the forward proxy: a browser, git, and the downloader of apt, in absolute-form and through
-//! tunnels. Proves that they work, that what they get is what was there, and that all of it went through weir. How: nginx with and
-//! without TLS, git's own server, a scripted name server.
+//! Real clients through the forward proxy: a browser, git, and the downloader of apt, in
+//! absolute-form and through tunnels. Proves that they work, that they get exactly what the servers
+//! have, and that all of it went through weir. How: nginx with and without TLS, git's own server, a
+//! scripted name server.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,7 +22,7 @@ on_both_drivers!(
     apt_downloads,
 );
 
-/// Names that clients use; both are this host.
+/// Names that clients use; both resolve to this host.
 const NAMES: [&str; 2] = ["page.test", "data.test"];
 
 /// nginx with and without TLS, and a proxy that lets clients go there.
@@ -57,7 +58,7 @@ impl Scene {
         Scene { nginx, tls, certificate, server, proxy, weir, scratch, _dns: dns }
     }
 
-    /// Ends the proxy; gives what it wrote of each request.
+    /// Ends the proxy and returns its log lines, one per request.
     fn end(self) -> Vec<String> {
         self.weir.stop();
         assert!(self.server.finish().requests.is_empty());
@@ -96,7 +97,7 @@ fn certificate(scratch: &Scratch) -> (String, String) {
     (certificate, key)
 }
 
-/// How many lines begin so.
+/// Returns how many lines begin with `start`.
 fn count(log: &[String], start: &str) -> usize {
     log.iter().filter(|line| line.starts_with(start)).count()
 }
@@ -113,7 +114,8 @@ fn page() -> String {
     )
 }
 
-/// The script: asks another host for JSON, this one for bytes, and writes what it has found.
+/// The script: fetches JSON from another host and bytes from this one, and writes what it has
+/// found.
 const SCRIPT: &str = "
 async function work() {
   const there = location.protocol + '//data.test:' + location.port;
@@ -130,7 +132,7 @@ async function work() {
 work().catch(error => { document.getElementById('out').textContent = error; });
 ";
 
-/// A page with a style, images, a script, and what the script gets from this and another host.
+/// A page with a style, images, a script, and what the script gets from this host and another.
 fn a_browser_loads_a_page(io: Io) {
     let (page, bytes) = (page(), pattern(BYTES));
     let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
@@ -209,7 +211,7 @@ server.serve_forever()
 "#;
 
 impl GitServer {
-    /// Of the repositories below a directory.
+    /// Serves the repositories below a directory.
     fn start(root: &Path) -> GitServer {
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", GIT_SERVER]).arg(root).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -228,7 +230,7 @@ impl Drop for GitServer {
     }
 }
 
-/// git that knows no settings but these; gives what it says.
+/// Runs git with these settings only and returns its output.
 fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@t.test", "-c", "init.defaultBranch=main"]);
@@ -240,7 +242,8 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A repository with a few commits and 20 MB that can't be compressed; its bare copy is for servers.
+/// Makes a repository with a few commits and 20 MB that can't be compressed; its bare copy is for
+/// servers.
 fn repository(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let (work, bare) = (scratch.path("work"), scratch.path("birds.git"));
     fs::create_dir(&work).expect("a directory");
@@ -263,7 +266,8 @@ fn repository(scratch: &Scratch) -> (PathBuf, PathBuf) {
     (work, bare)
 }
 
-/// Clones in absolute-form from git's own server and pushes there, and through a tunnel as plain files over TLS.
+/// Clones from git's own server in absolute-form and pushes there; clones plain files over TLS
+/// through a tunnel.
 fn git_clones_and_pushes(io: Io) {
     let scratch = Scratch::new();
     let (work, bare) = repository(&scratch);
@@ -297,7 +301,8 @@ fn sha256(bytes: &[u8]) -> String {
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A large file and small ones in one call, which apt asks for one behind the other on one connection; it checks their hashes.
+/// A large file and small ones in one call. apt requests them one after the other on one connection
+/// and checks their hashes.
 fn apt_downloads(io: Io) {
     let large = pattern(100_000_000);
     let small: Vec<(String, Vec<u8>)> = (0..30).map(|n| (format!("small{n}"), pattern(1000 + n * 777))).collect();

@@ -1,6 +1,7 @@
-//! Proves: `weir status` says where connections and requests of an interception go: how many, their bytes both ways, and why some came to nobody; also
-//! of those that were connected before their client was accepted. How: the real binary between two networks of the test. Needs root.
-//! docs/semantics.md §24.
+//! Proves: `weir status` shows the destinations of an interception's connections and requests:
+//! their number, their bytes both ways, and why some reached no server. This holds also for those
+//! that were connected before weir accepted their client. How: the real binary between two networks
+//! of the test. Needs root. docs/semantics.md §24.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -19,7 +20,7 @@ on_both_drivers!(
     who_was_connected_before_is_told
 );
 
-/// What a status says of a destination; null: nothing.
+/// Returns what a status says of a destination; null if it says nothing.
 pub(crate) fn destination(status: &Value, name: &str) -> Value {
     let rows = status["usage"]["destinations"]["rows"].as_array();
     rows.into_iter().flatten().find(|row| row["name"] == name).cloned().unwrap_or_default()
@@ -30,7 +31,7 @@ impl Intercept {
         destination(&self.status(), name)
     }
 
-    /// What `weir status` shows to people.
+    /// Returns what `weir status` shows to people.
     fn shown(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let told = crate::kit::finish(command.arg("status").env("WEIR_ADMIN", self.admin()));

@@ -1,6 +1,7 @@
-//! Proves: what clients and servers do that is strange though legal is counted by the real binary where an operator looks
-//! (status, the row of a connection, metrics, the access log), and `glitches-limit` ends connections in order. How: a client
-//! and a server that do such things, over both drivers. docs/status.md#glitches
+//! Proves: the real binary counts what clients and servers do that is strange though legal, where
+//! operators look: status, the row of a connection, metrics, the access log. `glitches-limit` ends
+//! connections in order. How: a client and a server that do such things, over both drivers.
+//! docs/status.md#glitches
 
 use crate::kit::{Client, Ended, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
 use serde_json::Value;
@@ -19,7 +20,7 @@ fn a_client_over_its_limit_is_closed_in_order(io: Io) {
     let weir = Weir::start(io, 2, &format!("{log}\nclient glitches-limit=5\n{}", app(&server, 2, "")));
     let (mut client, mut other) = (Client::connect(weir.address), Client::connect(weir.address));
     let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
-    // All of it in one segment: the third request is the one too many, seven are behind it.
+    // All in one segment: the third request is the one too many, with seven behind it.
     let one = |nonce: &String| format!("\r\nGET /v?n={nonce} HTTP/1.1\r\nHost: a\r\nX_y: 1\r\n\r\n");
     nonces.iter().for_each(|_| client.ask("GET", false));
     client.send(nonces.iter().map(one).collect::<String>().as_bytes());
@@ -44,7 +45,7 @@ fn a_client_over_its_limit_is_closed_in_order(io: Io) {
     assert_eq!(server.finish().requests.len(), 4, "what came behind was not asked");
 }
 
-/// An honest answer with a folded line.
+/// Sends an honest response with a folded line.
 fn folded(link: &mut Link, request: &Request) -> Result<(), Gone> {
     let answer = String::from_utf8(honest_answer(request.nonce())).expect("text");
     link.answer(answer.replacen("\r\n", "\r\nX-Folded: a\r\n b\r\n", 1).as_bytes())
@@ -62,7 +63,7 @@ fn a_connection_over_its_limit_is_made_anew(io: Io) {
         let status = json(&weir, &["status", "server", "app", &server.address.to_string()]);
         assert_eq!(status["server"]["totals"]["glitches"]["line-fold"], n, "{status}");
         let row = &status["rows"][0];
-        // With the eleventh it is one too many: the next one is asked on a new connection.
+        // The eleventh is one too many: the next request goes out on a new connection.
         let (on_this, closes) = (n % 11, n / 11);
         assert_eq!((&row["glitches"], &row["closes"]), (&on_this.into(), &closes.into()), "{n}: {row}");
         assert_eq!(row["closed_why"], if closes > 0 { "glitches".into() } else { Value::Null });

@@ -1,6 +1,9 @@
-//! Proves: first packets with options of TCP that a second connection could not keep (MD5, AO, Multipath TCP) reach their server as they were sent, also
-//! where the option is the last of as many as there can be; others are taken. How: packets of the test's own through `weir intercept`, between two networks
-//! of the test. Needs root. docs/semantics.md §24.
+//! Proves: first packets with TCP options that a second connection could not keep (MD5, AO,
+//! Multipath TCP) reach their server as they were sent. This holds even if the option is the last
+//! of as many as fit. Other packets are taken.
+//!
+//! How: packets of the test's own through `weir intercept`, between two networks of the test. Needs
+//! root. docs/semantics.md §24.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -14,7 +17,8 @@ use crate::transparent::{CLIENT, SERVER};
 
 on_both_drivers!(what_would_be_lost_passes_by);
 
-/// A first packet with these options, of no valid checksum, so that no kernel answers it (RFC 9293 section 3.1).
+/// Returns a first packet with these options and an invalid checksum, so no kernel answers it
+/// (RFC 9293 section 3.1).
 fn first_packet(port: u16, options: &[u8]) -> Vec<u8> {
     assert!(options.len().is_multiple_of(4) && options.len() <= 40);
     let words = u8::try_from(5 + options.len() / 4).expect("at most 15");
@@ -24,7 +28,8 @@ fn first_packet(port: u16, options: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An option of this kind and length behind so many that say nothing, and the end of the list.
+/// Returns an option of this kind and length behind `before` no-operations, and the end of the
+/// list.
 fn option(before: usize, kind: u8, length: u8) -> Vec<u8> {
     let mut options = vec![1; before];
     options.extend([kind, length]);
@@ -40,7 +45,7 @@ fn what_would_be_lost_passes_by(io: Io) {
         let odd = [option(0, 19, 18), option(0, 29, 16), option(0, 30, 12), option(22, 19, 18), option(24, 29, 16)];
         let last = [option(36, 30, 4), option(38, 29, 2)];
         let odd: Vec<_> = odd.into_iter().chain(last).collect();
-        // A segment's size, a scale, and as many that say nothing as there can be.
+        // A maximum segment size, a window scale, and as many no-operations as fit.
         let usual = [option(0, 2, 4), option(1, 3, 3), vec![1; 40]];
         let count = |name: &str| weir.status()["interception"][name].as_u64().expect("a number");
         for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
@@ -58,7 +63,7 @@ fn what_would_be_lost_passes_by(io: Io) {
                 let sent = first_packet(port, options);
                 client.send_to(&sent, &peer.into()).expect("it is sent");
                 let mut arrived = [0; 256];
-                // Behind a header of IPv4.
+                // Behind an IPv4 header.
                 loop {
                     let n = server.read(&mut arrived).expect("it arrives");
                     if arrived[..n].ends_with(&sent) {

@@ -1,6 +1,6 @@
-//! Requests that come back, with the real binary: weir knows its own, by a field that no server takes for a reason to compress
-//! nothing (docs/semantics.md §2). How: two weirs that lead to each other, nginx between weir and itself, and nginx as the
-//! server.
+//! Requests that come back, with the real binary: weir recognises its own, by a field for which no
+//! server turns compression off (docs/semantics.md §2). How: two weirs that lead to each other,
+//! nginx between weir and itself, and nginx as the server.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A listener at this address more, and all of its requests go to that server.
+/// Configures another listener, at this address, whose requests all go to that server.
 fn leads(from: SocketAddr, to: SocketAddr, more: &str) -> String {
     format!(
         "via-name \"auto\"\nlisten \"{from}\"\n{more}upstream \"next\" {{ server \"{to}\"; }}\nroute {{ proxy \"next\"; }}\n"
@@ -29,7 +29,7 @@ fn a_loop_ends(io: Io) {
             client.get("/x");
             client.reply().status
         };
-        // The first could not reach the second before that was there.
+        // The first could not reach the second before it existed.
         eventually("the two have found each other", || asked() == 508);
         let requests = |weir: &Weir| status(weir)["totals"]["requests"].as_u64().expect("a count");
         let before = (requests(&first), requests(&second));
@@ -50,7 +50,7 @@ fn a_loop_ends(io: Io) {
     }
 }
 
-/// What a request has when it arrives, and its answer when it is back.
+/// Which fields a request has when it arrives, and its response on the way back.
 fn what_tells_a_loop_is_chosen(io: Io) {
     for (options, passed, via, back) in [
         ("", vec!["a;x=1", "weir-me"], vec!["1.0 old"], true),
@@ -80,7 +80,7 @@ fn what_tells_a_loop_is_chosen(io: Io) {
     }
 }
 
-/// `gzip_proxied` of nginx is off: what comes with Via gets nothing compressed.
+/// `gzip_proxied` of nginx is off: it compresses nothing for requests with Via.
 fn servers_compress_behind_weir(io: Io) {
     let page = b"<p>the same again</p>\n".repeat(2_000);
     let nginx = Nginx::start(&[("page.html", &page)], "gzip on; gzip_http_version 1.0; gzip_types text/plain;");

@@ -1,7 +1,8 @@
-//! The end-to-end tests: the real binary with real sockets, on both drivers, one module for each subject; `kit` is what they share.
+//! The end-to-end tests: the real binary with real sockets, on both drivers, one module per
+//! subject; `kit` is shared.
 //!
-//! One program and not one for each: forty of them took longer to compile and to link than to run. `cargo test -p weir --test e2e reload::`
-//! runs one subject.
+//! One program, not one per subject: forty of them took longer to compile and to link than to run.
+//! `cargo test -p weir --test e2e reload::` runs one subject.
 
 mod kit;
 

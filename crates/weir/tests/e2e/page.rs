@@ -1,6 +1,7 @@
-//! Proves: the live page works in a browser under its own policy, with figures of what happened, connections, and a dead server
-//! with its reason in front of those that are well. How: headless Chromium, and the JSON beside
-//! it. docs/status.md#the-live-page.
+//! Proves: the live page works in a browser under its own policy. It shows figures of what
+//! happened, connections, and a dead server with its reason before the healthy ones.
+//!
+//! How: headless Chromium, and the JSON beside it. docs/status.md#the-live-page.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +15,7 @@ on_both_drivers!(a_browser_shows_what_happens);
 
 const REQUESTS: usize = 321;
 
-/// Head and body of an answer.
+/// Returns head and body of a response.
 fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: weir\r\n\r\n").expect("it reads");

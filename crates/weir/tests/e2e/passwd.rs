@@ -1,5 +1,7 @@
-//! Proves: `weir passwd` writes, checks and deletes users, keeps what it does not touch, asks on a terminal without showing the
-//! password, and leaves a file alone that it can't change; and what is wrong with a file is found before weir runs. How: the real binary, on pipes and a pseudo-terminal.
+//! Proves: `weir passwd` writes, checks and deletes users and keeps what it does not touch. On a
+//! terminal it asks without showing the password, and it leaves a file alone that it can't change.
+//! weir finds what is wrong with a file before it runs. How: the real binary, on pipes and a
+//! pseudo-terminal.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -11,7 +13,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::kit::Scratch;
 
-/// Made by the reference implementation (crypt_blowfish 1.3) of the password `U*U`; `htpasswd -B` writes `$2y$`.
+/// Made from the password `U*U` by the reference implementation (crypt_blowfish 1.3); `htpasswd -B`
+/// writes `$2y$`.
 const BCRYPT: &str = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
 /// Runs `weir passwd` with this on standard input.
@@ -25,7 +28,7 @@ fn passwd(file: &Path, arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("weir ends")
 }
 
-/// The exit code, and what it said.
+/// Returns the exit code and the message.
 fn outcome(file: &Path, arguments: &[&str], input: &str) -> (Option<i32>, String) {
     let output = passwd(file, arguments, input);
     assert!(output.stdout.is_empty());
@@ -132,7 +135,7 @@ fn several_who_write_at_once_lose_nothing() {
     assert_eq!(fs::read_to_string(&file).expect("a file").lines().count(), 8);
 }
 
-/// Runs `weir passwd` on a terminal; types each text when the prompt before it was shown.
+/// Runs `weir passwd` on a terminal and types each text after the prompt before it.
 fn on_a_terminal(file: &Path, arguments: &[&str], typed: &[(&str, &str)]) -> (Option<i32>, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&master).expect("ours");
@@ -155,7 +158,7 @@ fn on_a_terminal(file: &Path, arguments: &[&str], typed: &[(&str, &str)]) -> (Op
         terminal.write_all(text.as_bytes()).expect("it is read");
     }
     let mut rest = Vec::new();
-    // The end of a terminal is an error.
+    // On a terminal, the end reads as an error.
     let _ = terminal.read_to_end(&mut rest);
     shown.push_str(&String::from_utf8_lossy(&rest));
     (child.wait().expect("weir ends").code(), shown)
@@ -178,7 +181,8 @@ fn a_terminal_is_asked_twice_and_shows_nothing() {
     assert_eq!(outcome(&file, &["ann", "--check"], "secret\n"), done(), "nothing was changed");
 }
 
-/// `weir check` and the start look into the file, and say where and how it is wrong, as with the rest of a configuration.
+/// `weir check` and the start read the file and say where and how it is wrong, as with the rest of
+/// a configuration.
 #[test]
 fn a_bad_file_is_a_bad_configuration() {
     let scratch = Scratch::new();

@@ -1,5 +1,6 @@
-//! Rules of a path with the real binary: no way of writing a path passes by them, whoever the server is, and paths that are no
-//! UTF-8 arrive as they came (docs/hostile.md C4). How: a closed prefix in front of a server that notes what it is asked for.
+//! Rules of a path with the real binary: no spelling of a path evades them, whatever the server is,
+//! and paths that are not UTF-8 arrive as they came (docs/hostile.md C4). How: a closed prefix
+//! before a server that records its requests.
 
 use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, on_both_drivers, passwd};
 

@@ -1,4 +1,5 @@
-//! The programs that users have: curl, wrk, h2load, nginx, and weir's own origin, through the real binary.
+//! The programs that users have, through the real binary: curl, wrk, h2load, nginx, and weir's own
+//! origin.
 
 use std::process::Output;
 
@@ -27,7 +28,7 @@ fn text(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
 }
 
-/// A route to whatever listens there.
+/// Configures a route to the server at this address.
 fn to(address: impl std::fmt::Display, connections: u32) -> String {
     format!("upstream \"app\" {{ server \"{address}\" connections={connections}; }}\nroute {{ proxy \"app\" }}\n")
 }
@@ -54,7 +55,7 @@ fn curl_against_nginx(io: Io) {
     weir.stop();
 }
 
-/// Says how long the body was and its sum, and gives `size` bytes back.
+/// Responds with the method of the request, and with the length and the sum of its body.
 struct Sums;
 
 impl Behaviour for Sums {
@@ -100,14 +101,14 @@ fn curl_http_10_keep_alive_and_expect(io: Io) {
     server.finish();
 }
 
-/// The number in front of a word of a report.
+/// Returns the number before a word of a report.
 fn number_before(report: &str, word: &str) -> u64 {
     let at = report.find(word).unwrap_or_else(|| panic!("no {word:?} in {report}"));
     let digits: String = report[..at].trim_end().chars().rev().take_while(char::is_ascii_digit).collect();
     digits.chars().rev().collect::<String>().parse().unwrap_or_else(|_| panic!("no number before {word:?} in {report}"))
 }
 
-/// Load without a single error.
+/// Checks that a load has not a single error.
 fn load(weir: &Weir, path: &str) {
     let url = format!("http://{}{path}", weir.address);
     let report = |output: Output| text(&output.stdout) + &text(&output.stderr);

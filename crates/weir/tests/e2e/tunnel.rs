@@ -1,4 +1,5 @@
-//! Upgrade: a tunnel only after 101, exact bytes both ways, half-close, and the pool afterwards (docs/hostile.md F1 to F4).
+//! Upgrade: a tunnel only after 101, exact bytes both ways, half-close, and the pool afterwards
+//! (docs/hostile.md F1 to F4).
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -21,7 +22,7 @@ on_both_drivers!(
 );
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-/// Accepts an Upgrade at `/ws` and sends back what comes, with `!` at its end; refuses it elsewhere.
+/// Accepts an Upgrade at `/ws` and echoes what comes, with `!` at its end; refuses it elsewhere.
 struct Sockets;
 
 impl Behaviour for Sockets {
@@ -131,7 +132,7 @@ fn f4_bytes_both_ways_and_half_close(io: Io) {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             writer.write_all(&sent).expect("the tunnel takes it");
-            // Half-close: the answer must still come back.
+            // Half-close: the response must still come back.
             writer.shutdown(Shutdown::Write).expect("open");
         });
         let back = client.tunnel(20_000_001);
@@ -152,7 +153,7 @@ fn f4_client_ends_first(io: Io) {
     client.finish();
     assert_eq!(client.tunnel(1), b"!", "the server saw the end and could still speak");
     client.end();
-    // Gone without a word: the server sees an end all the same.
+    // The client leaves without a word; the server still sees an end.
     let client = opened(&weir, "/ws");
     drop(client);
     server.wait("both ends were seen", |log| log.events.iter().filter(|it| *it == "end seen").count() == 2);

@@ -1,6 +1,7 @@
-//! Proves: a route with `users` takes requests of those only who show name and password, with the real binary, by HTTP/1.1 and HTTP/2, with
-//! uploads; a file that has changed, and one that another configuration brings, hold when `weir reload` returns. How: files by `weir
-//! passwd`, raw clients, curl, and what the server and the log see. docs/semantics.md §14.
+//! Proves: a route with `users` takes only requests with a valid name and password; with the real
+//! binary, by HTTP/1.1 and HTTP/2, with uploads. A changed file, and a file from another
+//! configuration, are in force when `weir reload` returns. How: files by `weir passwd`, raw
+//! clients, curl, and what the server and the log see. docs/semantics.md §14.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +17,7 @@ const ANN: &str = "Basic YW5uOmEgc2VjcmV0"; // ann:a secret
 const WRONG: &str = "Basic YW5uOndyb25n"; // ann:wrong
 const BOB: &str = "Basic Ym9iOnB3"; // bob:pw
 
-/// All of a server is open but what is below `/in`.
+/// A server that is open except below `/in`.
 fn guarded(server: &Server, users: &Path, more: &str) -> String {
     let users = users.display();
     let set = "request { set \"X-User\" \"$remote_user\"; }";
@@ -24,7 +25,7 @@ fn guarded(server: &Server, users: &Path, more: &str) -> String {
     app(server, 8, "") + &route
 }
 
-/// The status that a client gets with this in Authorization.
+/// Returns the status that a client gets with this value in Authorization.
 fn ask(client: &mut Client, target: &str, shown: &str) -> u16 {
     let fields = if shown.is_empty() { String::new() } else { format!("Authorization: {shown}\r\n") };
     client.request("GET", target, &fields, b"");
@@ -42,7 +43,7 @@ fn users_of_a_route(io: Io) {
     );
     let weir = Weir::start(io, 2, &guarded(&server, &users, &more));
     let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
-    // Together: the answers come in order, whatever has to be found out for each.
+    // All at once: the responses come in order, whatever has to be verified for each.
     for (target, fields) in [("/open", ""), ("/in", ""), ("/in", WRONG), ("/in/a", ANN), ("/open", ANN), ("/in/b", ANN)]
     {
         let fields = if fields.is_empty() { String::new() } else { format!("Authorization: {fields}\r\n") };
@@ -51,7 +52,7 @@ fn users_of_a_route(io: Io) {
     let replies = [0; 6].map(|_| old.reply());
     assert_eq!(replies.each_ref().map(|reply| reply.status), [200, 401, 401, 200, 200, 200]);
     assert_eq!(replies[1].fields.all("www-authenticate"), ["Basic realm=\"inside\", charset=\"UTF-8\""]);
-    // Uploads, small and large; one that is invited is not before it is known whose it is.
+    // Uploads, small and large. A client that expects 100 gets none before its user is verified.
     let large = pattern(1_000_000);
     let expect = "Expect: 100-continue\r\n";
     for (body, shown, more, status) in [
@@ -91,7 +92,7 @@ fn users_of_a_route(io: Io) {
     assert_eq!(count("- GET 401 authorization-wrong") + count("- POST 401 authorization-wrong"), 4, "{written}");
 }
 
-/// A client that people have: it waits to be asked, and shows what it was told then.
+/// A real client: it waits for the challenge, and then shows the credentials that it was given.
 fn curl_knows_what_is_asked(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let users = scratch.path("users");
@@ -115,7 +116,8 @@ fn curl_knows_what_is_asked(io: Io) {
     assert_eq!(server.finish().requests.len(), 3);
 }
 
-/// Users where there were none before, another file, a file that has changed: all of it holds when the reload has returned.
+/// Users where there were none before, another file, a changed file: all of them are in force when
+/// the reload has returned.
 fn users_come_and_go(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let [first, second] = ["first", "second"].map(|name| scratch.path(name));
@@ -141,7 +143,7 @@ fn users_come_and_go(io: Io) {
     server.finish();
 }
 
-/// A running weir keeps the users that it has; a reload says what is wrong with them.
+/// A running weir keeps the users that it has; a reload says what is wrong with the file.
 fn a_bad_file_of_users(io: Io) {
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let users = scratch.path("users");
