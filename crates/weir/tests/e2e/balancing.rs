@@ -1,5 +1,6 @@
-//! Balancing over real sockets: exact shares by weight, load that leaves a slow server, sessions that stay with their server
-//! and move when it dies (docs/semantics.md §5). Shares are counted, times never.
+//! Balancing over real sockets: exact shares by weight, load that leaves a slow server, sessions
+//! that stay with their server and move when it dies (docs/semantics.md §5). Counts shares, never
+//! times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

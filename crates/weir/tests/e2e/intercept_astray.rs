@@ -1,6 +1,6 @@
-//! Proves: ICMP errors about replies to first packets stay outside, so nobody can use them to make
-//! connections pass by. A first packet that comes again while others pass by goes to where its
-//! connection is.
+//! Proves: ICMP errors about replies to first packets are kept outside, so they cannot be used to
+//! make connections pass by. A first packet that is retransmitted while others pass by reaches the
+//! connection that it belongs to.
 //!
 //! How: `weir intercept` between two networks of the test; a clients' machine that says of an
 //! address that it is not there, although first packets come from it; and replies that are lost.

@@ -1,5 +1,5 @@
 //! Proves: what an interception sends leaves its router without being received there once more, on
-//! either side by itself. The interfaces for that listen to nobody.
+//! each side independently. The interfaces for that listen to no other host.
 //!
 //! How: the real binary on a router between two networks of the test. One side becomes an interface
 //! that can have no such interface beside it. Needs root and Linux 6.6. docs/semantics.md §24.
