@@ -15,7 +15,7 @@ use crate::pem;
 /// The certificates of a text; at least one.
 ///
 /// # Errors
-/// There are none, too many, or the text is damaged.
+/// The text has no certificates, has too many, or is damaged.
 pub(crate) fn read(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let shown = file.display();
     let chain = pem::certificates(text).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
@@ -52,7 +52,7 @@ pub(crate) fn misfit(files: &Files, pair: &CertifiedKey) -> BadPair {
     BadPair::new(text)
 }
 
-/// What some clients refuse a chain for, whatever the time is.
+/// Returns a reason why some clients reject the chain at any time.
 pub(crate) fn flaw(file: &Path, chain: &[CertificateDer<'_>]) -> Option<String> {
     let parties: Option<Vec<_>> = chain.iter().map(|certificate| der::parties(certificate)).collect();
     let parties = parties?;
@@ -76,7 +76,7 @@ pub(crate) fn out_of_time(file: &Path, chain: &[CertificateDer<'_>], now: i64) -
     chain.iter().enumerate().skip(1).filter_map(judge).collect()
 }
 
-/// Whose certificate it is, for messages.
+/// The subject of a certificate, for messages.
 pub(crate) fn subject(certificate: &[u8]) -> String {
     match der::subject_text(certificate) {
         Some(text) if !text.is_empty() => format!("`{text}`"),

@@ -1,6 +1,7 @@
-//! What a TLS library has to do for [`Sealed`](crate::Sealed): open records, seal bytes, say how it ended. No sockets, no clock.
+//! What [`Sealed`](crate::Sealed) needs from a TLS library: open records, seal bytes, report how it
+//! ended. No sockets, no clock.
 //!
-//! [`Rustls23`](crate::Rustls23) is the one of the product; tests have one of paper, whose flights are scripted.
+//! The product uses [`Rustls23`](crate::Rustls23); tests use a paper cipher with scripted flights.
 
 /// First byte of each record of a handshake that is not encrypted (RFC 8446 §5.1): what a TLS client begins with.
 pub const HANDSHAKE_RECORD: u8 = 0x16;
@@ -32,17 +33,17 @@ pub trait Cipher {
     /// Appends a close_notify: nothing follows in this direction (RFC 8446 §6.1).
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>);
 
-    /// What was agreed. Only when the handshake is complete.
+    /// The negotiated parameters. Only when the handshake is complete.
     fn facts(&self) -> Facts;
 
-    /// Whether a server's end has done the asymmetric work of its handshake, or will not, because that resumes an earlier session. None:
-    /// neither is known yet.
+    /// Whether the server's end has done the asymmetric work of its handshake, or will never do it,
+    /// because it resumes an earlier session. None: neither is known yet.
     fn has_worked(&self) -> Option<bool>;
 }
 
 /// Makes our end of each connection: the server's of those that a listener accepts, the client's of those to a server.
 pub trait Seal: std::fmt::Debug + Send + Sync {
-    /// A new one. What it is made of may change between calls.
+    /// Returns a new one. Its configuration may change between calls.
     fn cipher(&self) -> Box<dyn Cipher>;
 }
 
@@ -109,7 +110,7 @@ macro_rules! failures {
 failures! {
     /// What the other side says first begins no TLS handshake: HTTP without TLS, or something else.
     NotTls: "not-tls",
-    /// The other side has no version, cipher suite, group or protocol that we have, too.
+    /// The other side shares no version, cipher suite, group or protocol with us.
     NothingInCommon: "nothing-in-common",
     /// The client asked for a name that no certificate has, or for none, where that is refused.
     UnknownName: "unknown-name",
@@ -131,13 +132,15 @@ failures! {
     Expired: "expired",
     /// The other side's certificate, or one above it, is not valid yet.
     NotYetValid: "not-yet-valid",
-    /// Nobody that we trust has signed the other side's certificate, or a certificate between is missing.
+    /// No CA that we trust has signed the other side's certificate, or an intermediate certificate
+    /// is missing.
     UnknownCa: "unknown-ca",
     /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
     BadCertificate: "bad-certificate",
     /// The other side's certificate has no name that counts: none in subjectAltName.
     NoNames: "no-names",
-    /// The other side shows the certificate of a CA, which is not one of those that are trusted by themselves.
+    /// The other side shows the certificate of a CA, which is not in the file of trusted
+    /// certificates itself.
     CaCertificate: "ca-certificate",
     /// The key of the other side's certificate, or of one above it, is of a kind or a size that weir does not take.
     UnusableKey: "unusable-key",
@@ -145,12 +148,14 @@ failures! {
     NoCertificate: "no-certificate",
     /// The client's certificate, or one above it, was revoked.
     Revoked: "revoked",
-    /// Whether the client's certificate was revoked can't be told: no list of its CA, or none that is in time.
+    /// The revocation status of the client's certificate is unknown: its CA has no list, or only
+    /// outdated ones.
     Unlisted: "unlisted",
 }
 
 impl Failure {
-    /// Whether it is the other side's certificate that is not taken. It has sent it, and waits to hear what is wrong with it.
+    /// Whether the failure is that we reject the other side's certificate. The other side has sent
+    /// it, and waits to hear what is wrong with it.
     pub(crate) fn is_about_certificate(self) -> bool {
         use Failure::{
             BadCertificate, CaCertificate, Expired, NoCertificate, NoNames, NotYetValid, Revoked, UnknownCa, Unlisted,
@@ -179,7 +184,8 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What [`Sealed`](crate::Sealed) puts into the error of a connect or a receive that TLS has failed.
+/// [`Sealed`](crate::Sealed) puts this into the error of a connect or a receive on which TLS has
+/// failed.
 impl std::error::Error for Failure {}
 
 /// How many handshakes were completed or failed, and connections broke after them.

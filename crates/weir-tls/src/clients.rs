@@ -1,8 +1,9 @@
-//! How the clients of a listener show who they are: whose signature under their certificates counts, and which of these were revoked. Read
-//! before a listener is sealed, and again when files have changed; judged by the library within each handshake.
+//! How the clients of a listener authenticate: which CAs may have signed their certificates, and
+//! which certificates are revoked. The files are read before a listener is sealed, and again when
+//! they have changed; the library applies them within each handshake.
 //!
-//! Bounds: [`TRUSTED_MAX`](crate::TRUSTED_MAX) CAs, [`LIST_FILE_BYTES_MAX`] of a file of revocation lists, [`LISTS_MAX`] of them;
-//! names of CAs are told to clients up to [`HINTS_BYTES_MAX`].
+//! Bounds: [`TRUSTED_MAX`](crate::TRUSTED_MAX) CAs, [`LIST_FILE_BYTES_MAX`] of a file of revocation
+//! lists, [`LISTS_MAX`] of them; clients receive names of CAs up to [`HINTS_BYTES_MAX`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,10 +25,11 @@ use crate::{der, pem};
 pub const LIST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Lists in it.
 pub const LISTS_MAX: usize = 256;
-/// Names of CAs that a client is told, so that it can choose a certificate; with more it is told none, and may show any.
+/// Bytes of CA names that a client receives, so that it can choose a certificate. If the names are
+/// longer, it receives none, and may show any certificate.
 pub const HINTS_BYTES_MAX: usize = 8 * 1024;
 
-/// What is configured of the clients of a listener.
+/// The configuration for the clients of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedOfClients {
     /// The CAs that may have signed their certificates, and certificates of clients themselves, in PEM.
@@ -39,7 +41,7 @@ pub struct WantedOfClients {
     pub required: bool,
 }
 
-/// What clients are judged by, as it was read.
+/// What clients are verified against, as it was read.
 #[derive(Clone)]
 pub struct ClientTrust {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
@@ -48,7 +50,7 @@ pub struct ClientTrust {
     pub authorities: usize,
     /// How many revocation lists.
     pub lists: usize,
-    /// Common names, or what else there is, of CAs that no list is of.
+    /// Common names of CAs without a list, or another part of the name if it has none.
     unlisted: Vec<String>,
     /// When the first list is out of time, seconds since 1970.
     pub lists_end: Option<i64>,
@@ -76,7 +78,8 @@ impl ClientTrust {
             Some(path) => judge(path, &lists, &roots)?,
             None => (Vec::new(), None),
         };
-        // Whether a certificate that is trusted by itself was revoked is not looked at, and so it isn't where lists are.
+        // Revocation of a certificate that is listed in the file itself is not checked. So such
+        // certificates are not trusted where revocation lists are configured.
         let known = if wanted.revocations.is_none() { trusted.known() } else { Known::default() };
         if roots.is_empty() && wanted.revocations.is_some() {
             let file = wanted.authorities.display();
@@ -123,8 +126,8 @@ impl ClientTrust {
     }
 }
 
-/// Names of CAs by which a client chooses a certificate: of those whose signature counts, and of those that have signed a certificate that is
-/// trusted by itself. None where they are too long.
+/// Names of CAs by which a client chooses a certificate: the trusted CAs, and those that have
+/// signed a certificate that is listed in the file itself. Empty if they are too long.
 fn hints(roots: &RootCertStore, known: &Known) -> Vec<DistinguishedName> {
     let of_known = known.iter().filter(|certificate| !der::may_sign(certificate)).filter_map(der::identity);
     let issuers: BTreeSet<&[u8]> = of_known.map(|(_, issuer)| issuer).collect();

@@ -1,7 +1,9 @@
-//! What weir itself reads of a certificate: for which names and for how long it is, and whose it is; and of revocation lists, of whom they
-//! are and for how long. X.509 in DER, RFC 5280 §4.1 and §5.1.
+//! The parts of a certificate that weir reads itself: the names that it is valid for, its validity
+//! period, and its subject; and of revocation lists, their issuer and their validity period. X.509
+//! in DER, RFC 5280 §4.1 and §5.1.
 //!
-//! Everything else of it is the library's and the clients' affair. Pure; whatever the bytes are, at worst nothing is found.
+//! Everything else in them is left to the library and the clients. Pure; whatever the bytes are, at
+//! worst nothing is found.
 
 use crate::distinguished;
 
@@ -27,7 +29,7 @@ const KEY_CERT_SIGN: u8 = 0x04;
 /// 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// What was read of a certificate.
+/// The parts of a certificate that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Certificate {
     /// DNS names of the subject, in lower case, in their order.
@@ -37,10 +39,10 @@ pub(crate) struct Certificate {
     pub(crate) not_after: i64,
 }
 
-/// What was read of a revocation list.
+/// The parts of a revocation list that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RevocationList<'a> {
-    /// What is in the name of its CA.
+    /// The content of the name of its CA.
     pub(crate) issuer: &'a [u8],
     /// When there is to be a newer one, seconds since 1970; None: it doesn't say.
     pub(crate) end: Option<i64>,
@@ -93,19 +95,20 @@ pub(crate) fn is_pkcs12(der: &[u8]) -> bool {
     version.is_some_and(|version| version.0 == [3])
 }
 
-/// Whose certificate it is, as text (RFC 4514): `CN=partner,O=Example,C=DE`. None: it is no certificate.
+/// The subject of a certificate as text (RFC 4514): `CN=partner,O=Example,C=DE`. None: it is no
+/// certificate.
 pub fn subject_text(der: &[u8]) -> Option<String> {
     let mut body = behind_issuer(der)?;
     body.next()?;
     Some(distinguished::text(body.expect(SEQUENCE)?.0))
 }
 
-/// What is in a name.
+/// The content of a name.
 pub(crate) fn name_of(name: &[u8]) -> &[u8] {
     Reader(name).expect(SEQUENCE).map_or(&[], |content| content.0)
 }
 
-/// The text of what is in a name.
+/// The text of the content of a name.
 pub(crate) fn name_text(name: &[u8]) -> String {
     distinguished::text(name)
 }
@@ -144,7 +147,8 @@ pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
     Some(Certificate { names, not_before, not_after })
 }
 
-/// The value of an extension of a certificate, by its object identifier; None: it has none such.
+/// The value of an extension of a certificate, by its object identifier; None: the certificate does
+/// not have it.
 pub(crate) fn extension<'a>(der: &'a [u8], identifier: &[u8]) -> Option<&'a [u8]> {
     let mut body = behind_issuer(der)?;
     let (_, content) = std::iter::from_fn(|| body.next()).find(|(tag, _)| *tag == EXTENSIONS)?;
@@ -152,7 +156,7 @@ pub(crate) fn extension<'a>(der: &'a [u8], identifier: &[u8]) -> Option<&'a [u8]
     while let Some((SEQUENCE, extension)) = extensions.next() {
         let mut extension = Reader(extension);
         if extension.expect(OBJECT_IDENTIFIER)?.0 == identifier {
-            // Whether it is critical may stand between.
+            // The flag `critical` may come in between.
             return std::iter::from_fn(|| extension.next())
                 .find(|(tag, _)| *tag == OCTET_STRING)
                 .map(|(_, value)| value);
@@ -204,13 +208,13 @@ pub(crate) fn may_sign(der: &[u8]) -> bool {
     }
 }
 
-/// Who has signed a certificate, and whose it is, as text.
+/// Issuer and subject of a certificate, as text.
 pub(crate) fn parties(der: &[u8]) -> Option<(String, String)> {
     let (_, issuer) = identity(der)?;
     Some((distinguished::text(name_of(issuer)), subject_text(der)?))
 }
 
-/// What is in the SubjectPublicKeyInfo of a certificate (RFC 5280 §4.1.2.7).
+/// The content of the SubjectPublicKeyInfo of a certificate (RFC 5280 §4.1.2.7).
 pub(crate) fn public_key(der: &[u8]) -> Option<Reader<'_>> {
     let mut body = behind_issuer(der)?;
     // Validity, subject.
@@ -289,7 +293,7 @@ mod tests {
         of_version_3(&[other, names])
     }
 
-    /// An extension that who does not know it must not pass over.
+    /// An extension that software which does not know it must not ignore.
     fn critical(identifier: &[u8], value: &[u8]) -> Vec<u8> {
         let parts = [element(OBJECT_IDENTIFIER, identifier), vec![1, 1, 0xff], element(OCTET_STRING, value)];
         element(SEQUENCE, &parts.concat())

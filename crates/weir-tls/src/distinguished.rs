@@ -1,5 +1,6 @@
-//! Distinguished names as text: RFC 4514, as `openssl x509 -nameopt RFC2253` and other servers write them. Pure; whatever the bytes are, a text
-//! comes of them that has no more than four bytes for each of theirs, and some for each attribute.
+//! Distinguished names as text: RFC 4514, as `openssl x509 -nameopt RFC2253` and other servers
+//! write them. Pure; any bytes give a text. The text has no more than four bytes for each byte of
+//! the name, and some for each attribute.
 
 use crate::der::Reader;
 
@@ -26,7 +27,8 @@ const WORDS: &[(&[u8], &str)] = &[
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
 ];
 
-/// The text of what is in a name, the last part first (RFC 4514 §2.1). What can't be understood ends it.
+/// The text of the content of a name, the last part first (RFC 4514 §2.1). It ends at anything that
+/// can't be understood.
 pub(crate) fn text(name: &[u8]) -> String {
     let mut sets = Reader(name);
     let mut parts: Vec<String> = std::iter::from_fn(|| sets.next())
@@ -49,7 +51,7 @@ fn attribute_text(attribute: &[u8]) -> Option<String> {
     let word = WORDS.iter().find(|(known, _)| *known == kind).map(|(_, word)| *word);
     match (word, string(tag, value)) {
         (Some(word), Some(value)) => Some(format!("{word}={}", escaped(&value))),
-        // RFC 4514 §2.4: with its number goes the encoding of its value.
+        // RFC 4514 §2.4: after a number comes the encoding of the value.
         (word, _) => {
             let digits: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
             Some(format!("{}=#{digits}", word.map_or_else(|| dotted(kind), str::to_owned)))
@@ -64,7 +66,7 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING if value.is_ascii() => {
             Some(value.iter().map(|byte| char::from(*byte)).collect())
         }
-        // Everybody writes Latin-1 there.
+        // In practice these strings contain Latin-1.
         TELETEX_STRING => Some(value.iter().map(|byte| char::from(*byte)).collect()),
         BMP_STRING if value.len().is_multiple_of(2) => {
             let units: Vec<u16> = value.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
@@ -74,7 +76,7 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
     }
 }
 
-/// With what could be taken for something else escaped (RFC 4514 §2.4).
+/// Escapes the characters that could be mistaken for something else (RFC 4514 §2.4).
 fn escaped(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);

@@ -24,7 +24,7 @@ impl<D: Driver> Driver for Sealed<D> {
         self.tokens.push((socket, token));
         #[cfg(test)]
         if let Some(seal) = self.listens.clone() {
-            // As long as a test waits, on a machine that others keep busy, too.
+            // As long as a test waits, even on a machine that others keep busy.
             self.seal(socket, seal, 60_000_000);
         }
         Ok(socket)
@@ -42,7 +42,8 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.share_descriptors(descriptors);
     }
 
-    /// Handshakes that have begun go on: they are told while the listener is not closed.
+    /// Handshakes that have begun continue: they are reported as long as the listener is not
+    /// closed.
     fn hand_over(&mut self, listener: Socket) {
         self.inner.hand_over(listener);
     }
@@ -71,7 +72,7 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.adopt(connected, token)
     }
 
-    /// One that speaks TLS stays: its keys are here.
+    /// A connection that speaks TLS is not released: its keys are here.
     fn release(&mut self, socket: Socket) -> bool {
         self.sessions.get(socket).is_none() && self.inner.release(socket)
     }
@@ -128,7 +129,8 @@ impl<D: Driver> Driver for Sealed<D> {
     }
 
     fn relay(&mut self, a: Socket, b: Socket) {
-        // Bytes of a sealed socket have to be opened: whoever wants it relayed moves them.
+        // Bytes of a sealed socket have to be opened: a caller that wants them relayed moves them
+        // itself.
         if self.sessions.get(a).is_none() && self.sessions.get(b).is_none() {
             self.inner.relay(a, b);
         }
@@ -145,7 +147,8 @@ impl<D: Driver> Driver for Sealed<D> {
         };
         match session.stage {
             Stage::Closing => self.sessions.put(socket, session),
-            // What the caller gave to send is lost with the close, and must not look whole then.
+            // The payload that the caller is still sending is lost with the close, so the stream
+            // must not look complete.
             Stage::Open if session.payload.is_none() => {
                 if let Session { cipher: Some(cipher), rest, out, finish: false, .. } = &mut *session {
                     cipher.close(rest, out);
@@ -223,7 +226,7 @@ impl<D: Driver> Driver for Sealed<D> {
         if self.is_gone(socket) { Departure::Broken } else { self.inner.departure(socket) }
     }
 
-    /// Connections whose handshake is not complete wait to be accepted, too.
+    /// Connections with an incomplete handshake count as waiting to be accepted.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
         let unfinished = self.unfinished_of(listener);
         let queue = self.inner.accept_queue(listener)?;
@@ -264,7 +267,8 @@ impl<D: Driver> Driver for Sealed<D> {
 }
 
 impl<D: Driver> Sealed<D> {
-    /// With a listener go the handshakes of those that it would have handed out.
+    /// Closing a listener also ends the handshakes of the connections that it would have handed
+    /// out.
     fn close_listener(&mut self, socket: Socket) {
         self.tokens.retain(|(listener, _)| *listener != socket);
         if !self.listeners.iter().any(|listener| listener.socket == socket) {

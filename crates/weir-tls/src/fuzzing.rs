@@ -44,7 +44,7 @@ impl Damage<'_> {
     }
 }
 
-/// Reads choices from bytes; zeros when there are no more.
+/// Reads choices from bytes; zeros when the bytes are used up.
 struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -78,9 +78,10 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Plays a real handshake and a request, in which the first bytes of `data` choose the version, the damage that is done to flights of the
-/// client, and the places where the network cuts them. Whatever they choose, the library of the product gives out nothing but what the
-/// client has said, never panics, and what it is shown again stays within bounds. Without damage the request arrives whole.
+/// Plays a real handshake and a request. The first bytes of `data` choose the version, the damage
+/// to flights of the client, and the places where the network cuts them. Whatever they choose, the
+/// library of the product outputs only what the client has said, never panics, and the bytes that
+/// it is shown again stay within bounds. Without damage the request arrives complete.
 ///
 /// `terms` have a certificate for `a.example` and take TLS 1.2.
 pub fn damaged(terms: &Terms, data: &[u8]) {
@@ -104,8 +105,8 @@ pub fn damaged(terms: &Terms, data: &[u8]) {
     }
 }
 
-/// Shows the library bytes that no client of TLS has made: the first of them choose a beginning and the cuts. No handshake is done, nothing
-/// is given out, and the answer is an alert at most.
+/// Shows the library bytes that no TLS client has made: the first of them choose a beginning and
+/// the cuts. No handshake completes, nothing is output, and the response is an alert at most.
 ///
 /// `terms` as for [`damaged`].
 pub fn strange(terms: &Terms, data: &[u8]) {

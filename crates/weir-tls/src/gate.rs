@@ -1,8 +1,10 @@
-//! Who may shake hands: somebody else's affair, who is asked about each client in front of what costs something.
+//! Decides which clients may shake hands: a [`Gate`] is asked about each client before anything
+//! expensive.
 //!
-//! [`Sealed`] asks its [`Gate`] when a client has connected, before there is any memory of him, and again in front of each step of his
-//! handshake that may do the asymmetric work: of those who came at the same time more may have been let in than may shake hands. What
-//! came of it is told. Servers are nobody's affair here.
+//! [`Sealed`] asks its [`Gate`] when a client has connected, before it allocates any memory for the
+//! client. It asks again before each handshake step that may do the asymmetric work: of the clients
+//! that arrived at the same time, more may have been admitted than may shake hands. The gate learns
+//! the outcome. Connections to servers do not pass a gate.
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -13,47 +15,53 @@ use crate::cipher::Failure;
 use crate::sealed::Sealed;
 use crate::session::{Origin, Session};
 
-/// What becomes of a client who is not wanted.
+/// How an unwanted client is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// He is closed.
+    /// Its connection is closed.
     Close,
-    /// He is reset.
+    /// Its connection is reset.
     Reset,
 }
 
-/// What a gate keeps with a client whom it has let in. It is dropped when his handshake comes to nothing; else the caller may take it
-/// ([`Sealed::take_pass`]), or it is dropped with the connection.
+/// State that a gate keeps with a client that it has admitted. It is dropped when the client's
+/// handshake fails. Otherwise the caller may take it ([`Sealed::take_pass`]), or it is dropped with
+/// the connection.
 pub type Pass = Box<dyn Any>;
 
-/// See the module. Times are microseconds of the driver's clock. All but [`Gate::admit`] is said of clients with a pass only.
+/// See the module. Times are microseconds of the driver's clock. All methods except [`Gate::admit`]
+/// are called only for clients with a pass.
 pub trait Gate {
-    /// A client of this address has connected to a listener that is sealed. None: he may shake hands, and nothing more is to be said of him.
+    /// A client with this address has connected to a sealed listener. None: it may shake hands, and
+    /// the gate hears nothing more about it.
     ///
     /// # Errors
-    /// He is not wanted.
+    /// The client is unwanted.
     fn admit(&mut self, client: IpAddr, now_us: u64) -> Result<Option<Pass>, Refusal>;
 
-    /// A step of his handshake may do the asymmetric work, which it has not done yet. Whether it did is told at once by [`Gate::settle`].
+    /// A step of the client's handshake may do the asymmetric work, which has not been done yet.
+    /// [`Gate::settle`] reports immediately afterwards whether it was done.
     ///
     /// # Errors
-    /// He is not wanted.
+    /// The client is unwanted.
     fn charge(&mut self, client: IpAddr, pass: &mut Pass, now_us: u64) -> Result<(), Refusal>;
 
-    /// That step is over. `worked`: the work was done; else it was not, or not yet.
+    /// The step is over. `worked`: the work was done; otherwise it was not, or not yet.
     fn settle(&mut self, client: IpAddr, pass: &mut Pass, worked: bool, now_us: u64);
 
-    /// His handshake has come to nothing, and not for want of room or for a fault of ours.
+    /// The client's handshake has failed, but not for lack of room or because of a fault of ours.
     fn failed(&mut self, client: IpAddr, pass: &mut Pass, now_us: u64);
 }
 
 impl<D: Driver> Sealed<D> {
-    /// From now on who is accepted by a listener that is sealed is this gate's affair; before that, everybody may shake hands.
+    /// From now on this gate judges the clients that sealed listeners accept; until then every
+    /// client may shake hands.
     pub fn set_gate(&mut self, gate: Box<dyn Gate>) {
         self.gate = Some(gate);
     }
 
-    /// What the gate has kept with a connection that was told as accepted. It is told once.
+    /// Takes what the gate has kept with a connection that was reported as accepted. Returns it
+    /// only once.
     pub fn take_pass(&mut self, socket: Socket) -> Option<Pass> {
         self.sessions.get_mut(socket)?.pass.take()
     }
@@ -80,7 +88,8 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// A step of a handshake is about to be made that may do the asymmetric work. Of one that has nothing to read none does.
+    /// A handshake step that may do the asymmetric work is about to be made. A step with nothing to
+    /// read does none.
     pub(crate) fn charge(&mut self, session: &mut Session) -> Result<(), Refusal> {
         let now_us = self.inner.now_us();
         match (&mut self.gate, &mut session.pass, session.origin) {
@@ -107,12 +116,12 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// A handshake has come to nothing.
+    /// A handshake has failed.
     pub(crate) fn tell_failed(&mut self, session: &mut Session, why: Failure) {
         let now_us = self.inner.now_us();
         let is_ours = match why {
             Failure::TooMany | Failure::Internal => true,
-            // It has said its part, and waits for its turn here.
+            // The client has done its part, and its handshake waits here for its turn.
             Failure::Timeout | Failure::Left => session.listed,
             _ => false,
         };

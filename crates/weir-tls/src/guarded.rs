@@ -10,7 +10,7 @@ use crate::cipher::{Cipher, Facts, Failure, Opened};
 pub(crate) struct Guarded(Option<Box<dyn Cipher>>);
 
 impl Guarded {
-    /// Around this one.
+    /// Wraps this cipher.
     pub(crate) fn around(cipher: Box<dyn Cipher>) -> Box<dyn Cipher> {
         Box::new(Guarded(Some(cipher)))
     }

@@ -1,10 +1,12 @@
 //! The first part of a sealed connection: from the accept, or the connect, to the end of its handshake.
 //!
-//! What was received is gathered and worked on in steps, those with servers first, for which requests wait, then the oldest; a handshake
-//! that waits is not read further. A step takes 30 to 1,000 us in one piece, for which everybody else of the worker waits. So there is
-//! at most one between two looks at what others want, and that is told before. Clients that have left before their first step are given up
-//! without it, at most [`LEFT_MAX`] between two looks. A connection that breaks off is closed behind its alert,
-//! and counted by a word.
+//! Received bytes are collected and processed in steps. Handshakes with servers come first, because
+//! requests wait for them, then the oldest; a waiting handshake is not read further. A step takes
+//! 30 to 1,000 us without interruption, and every other connection of the worker waits for it. So
+//! at most one step is made between two checks for other events, and those events are reported
+//! before it. Clients that have left before their first step are dropped without it, at most
+//! [`LEFT_MAX`] between two checks. A connection that fails is closed behind its alert, and counted
+//! under its reason.
 
 use std::io;
 
@@ -17,15 +19,16 @@ use crate::session::{Origin, Over, Session, Stage};
 
 /// Handshakes of clients that have left which are given up in one turn: a system call each.
 const LEFT_MAX: usize = 64;
-/// Where descriptors are scarce a handshake that is so old makes room, microseconds; most take far less.
+/// When descriptors are scarce, a handshake of this age makes room, microseconds; most handshakes
+/// take far less.
 const ROOM_US: u64 = 1_000_000;
-/// Who has said nothing for so long after the accept may never do.
+/// A client that is silent for this time after the accept may never send anything.
 const SILENT_US: u64 = 100_000;
-/// Of so many handshakes one makes room at a time.
+/// One in this number of handshakes makes room at a time.
 const ROOM_SHARE: u32 = 16;
 
 impl<D: Driver> Sealed<D> {
-    /// A connection that is to be sealed.
+    /// Begins a connection that is to be sealed.
     pub(crate) fn begin(&mut self, socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) {
         if self.unfinished >= HANDSHAKES_MAX && matches!(origin, Origin::Accepted { .. }) {
             self.give_up_oldest();
@@ -43,15 +46,17 @@ impl<D: Driver> Sealed<D> {
         self.sessions.put(socket, session);
     }
 
-    /// Makes room for a new handshake: the accepted one that would time out first is given up. Whoever says nothing keeps nobody out.
+    /// Makes room for a new handshake: gives up the accepted one that would time out first. Silent
+    /// clients thus can't keep other clients out.
     fn give_up_oldest(&mut self) {
         if let Some(oldest) = self.first_of(|_, _| true) {
             self.give_up_one(oldest);
         }
     }
 
-    /// Accepting was held back, because descriptors are scarce. Handshakes make room before anybody does who has asked something, as
-    /// soon as they are [`ROOM_US`] old. False: there is nobody who says nothing.
+    /// Accepting was held back, because descriptors are scarce. Handshakes make room as soon as
+    /// they are [`ROOM_US`] old, before any client that has sent a request. False: no client is
+    /// silent.
     pub(crate) fn make_room(&mut self) -> bool {
         let now_us = self.inner.now_us();
         let age_us =
@@ -62,11 +67,13 @@ impl<D: Driver> Sealed<D> {
             self.give_up_one(old);
             makes_room = true;
         }
-        // Whoever means to shake hands says so at once: one that has not is old enough in a moment.
+        // A client that means to shake hands sends its hello at once; one that has not is old
+        // enough in a moment.
         makes_room || self.first_of(|known, session| !session.heard && age_us(known, session) >= SILENT_US).is_some()
     }
 
-    /// The first accepted handshake for which this is so, by the time at which it would be given up anyway.
+    /// The first accepted handshake that meets the condition, by the time at which it would be
+    /// given up anyway.
     fn first_of(&self, is_so: impl Fn(&Listener, &Session) -> bool) -> Option<Socket> {
         let is_one = |session: &Session| {
             let Origin::Accepted { listener, .. } = session.origin else { return false };
@@ -83,7 +90,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// It counts no more among the unfinished.
+    /// The handshake no longer counts as unfinished.
     pub(crate) fn end_of_handshake(&mut self, socket: Socket, session: &mut Session) {
         self.unfinished -= u32::from(matches!(session.origin, Origin::Accepted { .. }));
         if let Some(listener) = self.listener_of(session.origin) {
@@ -92,7 +99,8 @@ impl<D: Driver> Sealed<D> {
         self.set_deadline(socket, session, 0);
     }
 
-    /// A handshake that comes to nothing. The caller is told only if it connected.
+    /// Ends a handshake that has failed. The caller learns of it only if it started the connection
+    /// itself.
     pub(crate) fn give_up(
         &mut self,
         socket: Socket,
@@ -110,8 +118,9 @@ impl<D: Driver> Sealed<D> {
         self.close_behind(socket, session);
     }
 
-    /// Makes one step of a handshake, if one waits for it: not in a turn that has others to `tell` of, but in the next one in any case, or
-    /// nobody new would be served while the others are busy.
+    /// Makes one step of a handshake, if one waits for it. A turn that `tells` of other events
+    /// makes no step, but the next turn makes one in any case. Otherwise new clients would not be
+    /// served while the others are busy.
     pub(crate) fn work_on_handshakes(&mut self, tells: bool, into: &mut Vec<Completion>) {
         self.put_off = tells && !self.put_off && !self.work.is_empty();
         if self.put_off {
@@ -125,7 +134,8 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Gives a handshake up for which nothing was computed yet and whose client has left: the dearest step is the first. Whether it was so.
+    /// Gives a handshake up for which nothing was computed yet and whose client has left: the first
+    /// step is the most expensive one. Returns whether it did so.
     fn drop_left(&mut self, socket: Socket, into: &mut Vec<Completion>) -> bool {
         let is_new = |session: &Session| session.stage == Stage::Handshaking && session.cipher.is_none();
         if !self.sessions.get(socket).is_some_and(is_new) || !self.inner.has_left(socket) {
@@ -133,7 +143,7 @@ impl<D: Driver> Sealed<D> {
         }
         let Some(mut session) = self.sessions.take(socket) else { return true };
         session.listed = false;
-        // What a client began counts for him, or leaving early would be free.
+        // The handshake counts against its client, or leaving early would be free.
         match self.charge(&mut session) {
             Ok(()) => {
                 self.settle(&mut session);
@@ -147,7 +157,7 @@ impl<D: Driver> Sealed<D> {
         true
     }
 
-    /// One step of a handshake, as far as what was received goes.
+    /// Makes one step of a handshake, as far as the received bytes allow.
     pub(crate) fn advance(&mut self, socket: Socket, into: &mut Vec<Completion>) {
         let Some(mut session) = self.sessions.take(socket) else { return };
         if session.stage != Stage::Handshaking {
@@ -239,7 +249,7 @@ impl<D: Driver> Sealed<D> {
                 into.push(Completion { token: session.token, socket, event });
                 return self.drop_session(socket, session);
             }
-            // What came before may be all that is needed.
+            // The bytes received before may be all that is needed.
             Event::Ended => (session.is_over, session.is_cut) = (true, true),
             Event::ReceiveFailed(_) => return self.give_up(socket, session, Failure::Left, into),
             Event::Sent { payload, result } => {

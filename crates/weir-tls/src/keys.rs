@@ -28,7 +28,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// Why a key can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyFlaw {
-    /// RSA with a modulus of so many bits.
+    /// RSA with a modulus of this number of bits.
     RsaBits(usize),
     /// RSA for PSS only.
     RsaPss,

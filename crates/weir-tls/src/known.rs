@@ -1,10 +1,14 @@
-//! Certificates that are trusted because exactly they stand in a file, and what is said of those that are refused.
+//! Certificates that are trusted because a file lists exactly them, and the reasons why others are
+//! rejected.
 //!
-//! The library takes a certificate only if a CA has signed it, and refuses that of a CA itself; but the usual certificate of an internal server
-//! is signed by itself, and says that it is a CA. One that stands byte for byte in `ca` (or `client-ca`) is believed like one that is signed by
-//! a CA in it: its name and its time still have to be right, and the other side must have its key. What it has signed is believed only if it is
-//! a CA. Called by the library within each handshake, on the thread that works on it. Bound: [`TRUSTED_MAX`](crate::TRUSTED_MAX)
-//! certificates, one look-up a handshake.
+//! The library takes a certificate only if a CA has signed it, and rejects that of a CA itself. But
+//! the usual certificate of an internal server is self-signed, and claims to be a CA.
+//!
+//! A certificate that is listed byte for byte in `ca` (or `client-ca`) is trusted like one that is
+//! signed by a CA in it. Its name and its validity period still have to be right, and the other
+//! side must have its key. Certificates that it has signed are trusted only if it is a CA. Called
+//! by the library within each handshake, on the thread that works on it. Bound:
+//! [`TRUSTED_MAX`](crate::TRUSTED_MAX) certificates, one look-up a handshake.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,7 +25,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::cipher::Failure;
 use crate::{der, keys};
 
-/// Certificates that are trusted by themselves.
+/// Certificates that are listed in a file themselves.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<BTreeSet<Vec<u8>>>);
 
@@ -48,18 +52,19 @@ impl Known {
     }
 }
 
-/// What becomes of the certificates of servers that are not known.
+/// How server certificates that are not listed are judged.
 #[derive(Debug)]
 pub(crate) enum Strangers {
     /// All are taken.
     Trusted,
-    /// Those are taken that a CA has signed.
+    /// Those that a CA has signed are accepted.
     Judged(Arc<dyn ServerCertVerifier>),
-    /// None is taken: there is no CA.
+    /// All are rejected: no CA is configured.
     Refused,
 }
 
-/// Judges the certificates of servers. Whoever shows one must have its key, whatever becomes of it.
+/// Judges the certificates of servers. A server that shows one must have its key, whatever the
+/// verdict is.
 #[derive(Debug)]
 pub(crate) struct KnownServers {
     pub(crate) known: Known,
@@ -119,11 +124,11 @@ impl ServerCertVerifier for KnownServers {
 #[derive(Debug)]
 pub(crate) struct KnownClients {
     pub(crate) known: Known,
-    /// Judges those that are not known. None: there is no CA, and they are refused.
+    /// Judges certificates that are not listed. None: no CA is configured, and they are rejected.
     pub(crate) others: Option<Arc<dyn ClientCertVerifier>>,
     /// Clients without a certificate are refused.
     pub(crate) required: bool,
-    /// Names of CAs that clients are told.
+    /// Names of CAs that clients receive.
     pub(crate) hints: Vec<DistinguishedName>,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
@@ -196,7 +201,7 @@ fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(),
     verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
 }
 
-/// The same refusal with its cause, where the library has no word of its own for that.
+/// The same rejection with its cause, where the library has no word for that.
 fn named(error: Error, certificate: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> Error {
     let Error::InvalidCertificate(why) = &error else { return error };
     let has_no_names = || !der::has_names(certificate);

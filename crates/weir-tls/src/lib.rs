@@ -1,8 +1,9 @@
 //! TLS with clients and servers: a driver around a driver, so that nothing above it knows.
 //!
-//! [`Sealed`] is called by the worker in place of its driver and calls that; what a TLS library has to do for it is the trait
-//! [`Cipher`], which rustls does in `rustls23`. [`Pair`] is a certificate with its key, [`Terms`] what the clients of a listener get,
-//! [`ServerTerms`] what is expected of the servers of an upstream.
+//! The worker calls [`Sealed`] in place of its driver, and [`Sealed`] calls that driver. The trait
+//! [`Cipher`] is what it needs from a TLS library; `rustls23` implements it with rustls. [`Pair`]
+//! is a certificate with its key, [`Terms`] the settings for the clients of a listener,
+//! [`ServerTerms`] the requirements for the servers of an upstream.
 #![forbid(unsafe_code)]
 
 mod chain;

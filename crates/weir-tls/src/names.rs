@@ -1,8 +1,9 @@
 //! Which certificate a client gets, by the name that it asks for (RFC 6066 §3) and the signatures that it can check.
 //!
-//! A name is looked for as it is, then with its first label replaced by `*`; else the first certificate of the listener is taken, or
-//! the client is refused. rustls asks on the thread that works on the handshake and tells nobody else the name: it is left
-//! here for [`crate::rustls23`], which takes it when that call returns.
+//! A name is looked up as it is, then with its first label replaced by `*`; otherwise the first
+//! certificate of the listener is used, or the client is rejected. rustls asks on the thread that
+//! works on the handshake and passes the name to no other code. So it is left here for
+//! [`crate::rustls23`], which takes it when that call returns.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,14 +40,14 @@ type Keys = Vec<Arc<CertifiedKey>>;
 pub(crate) struct Names {
     /// By name in lower case; a wildcard with its `*`.
     by_name: BTreeMap<Box<str>, Keys>,
-    /// Those of the first certificate's names, or only that.
+    /// Those for the first certificate's names, or only that certificate.
     first: Keys,
     is_strict: bool,
 }
 
 impl Names {
-    /// Of these certificates, of which the first is for whoever asks for none of the names. Of two that have the same name and kind of
-    /// key the first counts.
+    /// For these certificates, of which the first is for clients that ask for none of the names. If
+    /// two have the same name and kind of key, the first counts.
     pub(crate) fn new(pairs: &[Pair], is_strict: bool) -> Names {
         let mut by_name: BTreeMap<Box<str>, Keys> = BTreeMap::new();
         for pair in pairs {

@@ -1,5 +1,5 @@
-//! Certificates with their keys, as files have them: read, put together, judged. Called at the start, when files have changed, and by
-//! whoever checks a configuration.
+//! Certificates with their keys, as files have them: read, put together, judged. Called at the
+//! start, when files have changed, and to check a configuration.
 //!
 //! Bounds: [`FILE_BYTES_MAX`] of a file, [`CHAIN_MAX`] certificates in it.
 
@@ -19,7 +19,7 @@ use crate::{chain, der, keys, pem};
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Certificates of a chain.
 pub const CHAIN_MAX: usize = 16;
-/// How long before its end a certificate is told of, seconds: two weeks.
+/// How long before its end weir warns of a certificate, seconds: two weeks.
 pub const EXPIRES_SOON_S: i64 = 14 * 86_400;
 
 /// Where a certificate and its key are.
@@ -31,7 +31,7 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// What is wrong with a certificate, its key, or those of CAs.
+/// Describes what is wrong with a certificate, its key, or those of CAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadPair(String);
 
@@ -65,7 +65,7 @@ pub struct Pair {
     pub not_before: i64,
     /// The same.
     pub not_after: i64,
-    /// Others than the owner and his group may read the key.
+    /// Users other than the owner and the group may read the key.
     pub is_open: bool,
 }
 
@@ -118,7 +118,8 @@ impl Pair {
         Ok(Pair { files: files.clone(), key: Arc::new(pair), names, not_before, not_after, is_open })
     }
 
-    /// Why clients refuse it at this time, seconds since 1970; None: they don't for its time.
+    /// Why clients reject it at this time, seconds since 1970; None: its validity period is no
+    /// reason to.
     pub fn out_of_time(&self, now: i64) -> Option<String> {
         let certificate = self.files.certificate.display();
         if now > self.not_after {
@@ -130,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Why clients refuse it as that of a server, whatever the time is.
+    /// Why clients reject it as that of a server, at any time.
     pub fn unnamed(&self) -> Option<String> {
         let text = || {
             let certificate = self.files.certificate.display();
@@ -173,12 +174,12 @@ fn private_key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, BadPa
     }
 }
 
-/// The content of a file, and whether everybody may read it.
+/// The content of a file, and whether all users may read it.
 pub(crate) fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> {
     read_up_to(path, what, FILE_BYTES_MAX)
 }
 
-/// The same of one that may have so many bytes.
+/// The same for a file with at most this number of bytes.
 pub(crate) fn read_up_to(path: &Path, what: &str, bytes_max: u64) -> Result<(Vec<u8>, bool), BadPair> {
     let failed = |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
     let file = weir_io::open_regular(path).map_err(failed)?;

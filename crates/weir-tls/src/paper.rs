@@ -1,9 +1,12 @@
-//! A cipher of paper: the shape of TLS without its secrets, for tests and simulations that must see and repeat every byte. No product has it.
+//! A paper cipher: the shape of TLS without its secrets, for tests and simulations that must see
+//! and repeat every byte. It is in no product.
 //!
-//! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
-//! in its direction. The client says hello, and whether it wants HTTP/2; the server answers with a flight of a given length, the client
-//! confirms; the server then sends a ticket. Who says hello again has resumed a session, for all that this means here. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
-//! certificate, or panics, as a library may.
+//! A record is a type, two bytes of version, its length, its content, and a tag of 16 bytes that
+//! depends on the number of the record in its direction. The client says hello, and whether it
+//! wants HTTP/2; the server responds with a flight of a given length, the client confirms; the
+//! server then sends a ticket. A client that says hello again has resumed a session, for all that
+//! this means here. An alert or a bad tag ends it. A message can make it use nothing more, miss a
+//! certificate, or panic, as a library may.
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
 
@@ -12,11 +15,11 @@ pub(crate) const HEADER: usize = 5;
 pub(crate) const TAG: usize = 16;
 const DATA: u8 = 0x17;
 const ALERT: u8 = 0x15;
-/// What clients say first; the second is that they want HTTP/2.
+/// First messages of clients; the second one asks for HTTP/2.
 const HELLOS: [&[u8]; 2] = [b"hello", b"hello h2"];
-/// What one says that resumes a session; no end of paper does.
+/// First message of a client that resumes a session; no paper end sends it.
 pub(crate) const HELLO_AGAIN: &[u8] = b"hello again";
-/// What is in an alert.
+/// The content of an alert.
 pub(crate) const CLOSE_NOTIFY: u8 = 0;
 pub(crate) const BAD_RECORD: u8 = 20;
 pub(crate) const NO_CERTIFICATE: u8 = 116;
@@ -25,7 +28,7 @@ pub(crate) const NO_CERTIFICATE: u8 = 116;
 pub(crate) struct Paper {
     is_client: bool,
     http2: bool,
-    /// The client goes on with an earlier session, whichever that was.
+    /// The client resumes an earlier session, whichever that was.
     resumes: bool,
     /// Messages of the handshake that were received.
     got: usize,
@@ -55,7 +58,7 @@ impl Seal for ClientPapers {
     }
 }
 
-/// Of a server whose flight has so many bytes.
+/// The cipher of a server with a flight of this number of bytes.
 #[derive(Debug)]
 pub struct Papers(pub usize);
 

@@ -1,9 +1,11 @@
 //! PEM (RFC 7468) as files really have it: text around and between sections, Windows line ends, a byte order mark, spaces at line ends, and
 //! sections that follow each other on one line because a file without a last line end was put in front of another one.
 //!
-//! Called by every reader of certificates, keys and revocation lists. What looks like the beginning or the end of a section and is none is an
-//! error, unless it can only be an ornament of a comment: a reader never gets fewer sections than a file has. Errors name a line and never
-//! show what is in it, which may be a key. The base64 is decoded by rustls-pki-types. Bound: one pass over the text.
+//! Called by every reader of certificates, keys and revocation lists. Text that looks like the
+//! beginning or the end of a section but is neither is an error, unless it can only be an ornament
+//! of a comment. So a reader never gets fewer sections than a file has. Errors name a line and
+//! never show its content, which may be a key. The base64 is decoded by rustls-pki-types. Bound:
+//! one pass over the text.
 
 use std::fmt;
 
@@ -12,7 +14,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::der;
 
-/// What stands before and behind the name of a section.
+/// The hyphens before and after the name of a section.
 const HYPHENS: &[u8] = b"-----";
 /// Names of sections that readers of PEM know, whatever weir makes of them.
 const KNOWN: [&[u8]; 24] = [
@@ -62,7 +64,7 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    /// At this byte of a text.
+    /// Damage at this byte of a text.
     fn at(text: &[u8], at: usize, why: &'static str) -> Damage {
         Damage { line: 1 + text[..at].iter().filter(|byte| **byte == b'\n').count(), why }
     }
@@ -81,11 +83,12 @@ struct Marker<'a> {
     /// Its first byte, and the one behind its last hyphen.
     from: usize,
     to: usize,
-    /// It belongs to a section: readers know its name, or it begins its line. Any other one may be an ornament.
+    /// It belongs to a section: readers know its name, or it begins its line. Any other marker may
+    /// be an ornament.
     is_sure: bool,
 }
 
-/// What stands between two markers.
+/// The text between two markers.
 struct Section<'a> {
     /// The whole text, and where in it the section begins. Lines are counted for errors only.
     text: &'a [u8],
@@ -120,7 +123,7 @@ pub(crate) fn lists(text: &[u8]) -> Result<Vec<CertificateRevocationListDer<'sta
     lists.map(|section| section.read("X509 CRL")).collect()
 }
 
-/// The first private key of a text that is not encrypted, if there is one.
+/// The first private key of a text that is not encrypted, if it has one.
 ///
 /// # Errors
 /// A section is damaged.
@@ -148,7 +151,8 @@ fn is_encrypted(body: &[u8]) -> bool {
     String::from_utf8_lossy(head).contains("Proc-Type: 4,ENCRYPTED")
 }
 
-/// What a file without any certificate is, and what to do about it; empty: nothing is known.
+/// What a file without any certificate contains instead, and what to do about it; empty: nothing is
+/// known.
 pub(crate) fn instead(text: &[u8]) -> &'static str {
     let has = |part: &[u8]| {
         sections(text).is_ok_and(|all| all.iter().any(|section| section.label.to_ascii_uppercase().ends_with(part)))
@@ -175,7 +179,7 @@ impl<'a> Section<'a> {
         Damage::at(self.text, self.from, why)
     }
 
-    /// What it holds, read as a section of this name.
+    /// Its content, read as a section of this name.
     fn read<T: PemObject>(&self, label: &str) -> Result<T, Damage> {
         if self.body.windows(2).any(|pair| pair == b"\\n") {
             return Err(self.damage(ESCAPED));
@@ -199,7 +203,7 @@ fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Damage> {
     while let Some(Marker { begins, label, from, to, is_sure }) = markers.next() {
         let ends_it = |next: &Marker<'_>| begins && !next.begins && next.label.eq_ignore_ascii_case(label);
         if let Some(end) = markers.next_if(ends_it) {
-            // Of two markers that share hyphens nothing stands between.
+            // Two markers that share hyphens have nothing between them.
             let body = text.get(to..end.from).unwrap_or_default();
             sections.push(Section { text, from, label, body });
         } else if is_sure {
@@ -237,7 +241,7 @@ fn markers(text: &[u8]) -> Result<Vec<Marker<'_>>, Damage> {
 /// The marker around this word; None: it is prose.
 ///
 /// # Errors
-/// It is a marker of a section, but not as it must be: hyphens are missing, or something else stands in their place.
+/// It is a marker of a section, but malformed: hyphens are missing or replaced by something else.
 fn marker<'a>(text: &'a [u8], at: usize, word: &[u8]) -> Result<Option<Marker<'a>>, &'static str> {
     let label_start = at + word.len();
     let is_label = |byte: &u8| (b' '..0x7f).contains(byte) && *byte != b'-';

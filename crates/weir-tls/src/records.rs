@@ -1,35 +1,37 @@
 //! How long the records of a client's connection are.
 //!
-//! A client can use nothing of a record before all of it has come. So what is sent first after a rest goes in short ones, of which several fit
-//! into what a network takes at once then (ten segments, RFC 6928), and everything later in long ones, which cost less.
+//! A client can use nothing of a record before all of it has arrived. So the first bytes after a
+//! pause are sent in short records, several of which fit into what a network takes at once then
+//! (ten segments, RFC 6928). Everything later is sent in long ones, which cost less.
 
 use crate::cipher::RECORD_BYTES_MAX;
 
 /// Plaintext of a short record.
 pub const SHORT_RECORD_BYTES: usize = 4096;
-/// How much is sent in short records after a rest.
+/// Bytes that are sent in short records after a pause.
 pub const SHORT_BYTES: usize = 64 * 1024;
-/// How long nothing was sent before it is a rest, microseconds.
+/// Time without sending that counts as a pause, microseconds.
 pub const REST_US: u64 = 1_000_000;
 
 const _: () = assert!(SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES.is_multiple_of(SHORT_RECORD_BYTES));
 
-/// What a connection has sent since its last rest.
+/// How much a connection has sent since its last pause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// Bytes that are still to go in short records.
+    /// Bytes that are still to be sent in short records.
     short_left: usize,
     /// When something was sent last, microseconds.
     sent_us: u64,
 }
 
 impl Pace {
-    /// Of a connection that has sent nothing.
+    /// For a connection that has sent nothing.
     pub(crate) fn new() -> Pace {
         Pace { short_left: SHORT_BYTES, sent_us: 0 }
     }
 
-    /// So many bytes are sent now. How many of them, the first, go in short records.
+    /// Counts bytes that are sent now. Returns how many of them, from the first, are sent in short
+    /// records.
     pub(crate) fn short(&mut self, bytes: usize, now_us: u64) -> usize {
         if now_us.saturating_sub(self.sent_us) >= REST_US {
             self.short_left = SHORT_BYTES;
@@ -59,7 +61,8 @@ pub(crate) fn split<'a>(parts: &[&'a [u8]], at: usize) -> (Vec<&'a [u8]>, Vec<&'
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the first bytes after a rest go in short records, and no others; nothing is lost where that changes. How: examples.
+    //! Proves: the first bytes after a pause are sent in short records, and no others; nothing is
+    //! lost where that changes. How: examples.
 
     use super::*;
 

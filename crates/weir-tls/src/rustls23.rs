@@ -1,10 +1,13 @@
-//! [`Cipher`] on rustls 0.23, with its unbuffered interface: an idle connection holds no buffer, and records are opened where they lie.
+//! [`Cipher`] on rustls 0.23, with its unbuffered interface: an idle connection holds no buffer,
+//! and records are opened in place.
 //!
-//! Both roles are the same code. Three things that interface leaves to its caller. What was not used must be shown again in *every* call, also when
-//! bytes are only to be sealed: rustls keeps positions of handshake messages that are not complete, and panics when they are
-//! outside of what it is shown. After an error the alert is in the next call, and only there: with more calls the bytes that
-//! are wrong would be looked at again. The name that a client asks for (SNI) is shown to
-//! whoever chooses the certificate only: [`crate::names`] leaves it for us.
+//! Both roles share the same code. That interface leaves three things to its caller.
+//!
+//! Unused bytes must be shown again in *every* call, even when bytes are only to be sealed: rustls
+//! keeps positions of incomplete handshake messages, and panics when they are outside of the bytes
+//! that it is shown. After an error the alert is in the next call, and only there: with more calls
+//! the bad bytes would be examined again. Only the code that chooses the certificate sees the name
+//! that a client asks for (SNI): [`crate::names`] leaves it for us.
 
 use std::sync::Arc;
 
@@ -22,11 +25,11 @@ use crate::terms::HTTP2;
 
 /// Slices shorter than this are put into one record with their neighbours.
 const GATHER_BYTES_MAX: usize = 4096;
-/// What a record has besides its plaintext: header, explicit nonce (TLS 1.2), content type, tag.
+/// Overhead of a record beside its plaintext: header, explicit nonce (TLS 1.2), content type, tag.
 const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
 /// First byte of a record that only some middleboxes need (RFC 8446 §5).
 const CHANGE_CIPHER_SPEC: u8 = 0x14;
-/// Records of a flight that may stand in front of an alert.
+/// Records of a flight that may precede an alert.
 const BEFORE_ALERT_MAX: usize = 4;
 /// A fatal alert `unrecognized_name` (RFC 6066 §3) in a record that is not encrypted.
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
@@ -84,7 +87,7 @@ pub(crate) struct Rustls23<E> {
     name: Option<Box<str>>,
 }
 
-/// The client's end of a connection, by a configuration of the caller's own: without early data.
+/// The client's end of a connection, with the caller's configuration: without early data.
 pub fn client_end(config: Arc<ClientConfig>, name: ServerName<'static>) -> Box<dyn Cipher> {
     Box::new(Rustls23::client(config, name))
 }
@@ -113,7 +116,8 @@ impl Rustls23<UnbufferedClientConnection> {
 }
 
 impl<E: End> Rustls23<E> {
-    /// Appends the alert that follows from an error. What is shown is looked at once more when no alert waits, so not again after it.
+    /// Appends the alert that follows from an error. If no alert is waiting, the bytes shown are
+    /// examined once more; so nothing is shown after the alert.
     fn alert(connection: &mut E, rest: &mut [u8], out: &mut Vec<u8>) {
         for _ in 0..BEFORE_ALERT_MAX {
             let start = out.len();
@@ -148,7 +152,8 @@ impl<E: End> Rustls23<E> {
     }
 }
 
-/// Does what one call of rustls asks for. What more may be discarded is added to `discard`.
+/// Does what one call of rustls asks for. Adds to `discard` the further bytes that may be
+/// discarded.
 fn follow<D>(state: ConnectionState<'_, '_, D>, plain: &mut Vec<u8>, out: &mut Vec<u8>, discard: &mut usize) -> Step {
     match state {
         ConnectionState::ReadTraffic(mut traffic) => {
@@ -206,7 +211,7 @@ fn encrypt(
     written.map(|_| ()).map_err(|_| Failure::Internal)
 }
 
-/// Room for so many bytes as records.
+/// Room for this number of bytes as records.
 fn room(bytes: usize) -> usize {
     bytes + (bytes / RECORD_BYTES_MAX + 1) * RECORD_OVERHEAD
 }
@@ -246,7 +251,7 @@ impl<E: End> Cipher for Rustls23<E> {
                     return Opened { used, state };
                 }
                 Step::Failed(error) => {
-                    // Who sent an alert himself gets none.
+                    // A side that sent an alert itself gets none.
                     if !matches!(error, Error::AlertReceived(_)) {
                         Self::alert(connection, &mut bytes[used..], out);
                     }
@@ -328,7 +333,7 @@ fn suite_name(suite: CipherSuite) -> &'static str {
     }
 }
 
-/// What an error of rustls is for us.
+/// Maps an error of rustls to ours.
 fn failure(error: &Error) -> Failure {
     match error {
         Error::AlertReceived(_) => Failure::Alert,
@@ -345,7 +350,7 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-/// What is wrong with a certificate of the other side.
+/// Maps what is wrong with a certificate of the other side.
 fn certificate_failure(error: &CertificateError) -> Failure {
     match error {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Failure::WrongName,
@@ -356,7 +361,7 @@ fn certificate_failure(error: &CertificateError) -> Failure {
         CertificateError::UnknownRevocationStatus
         | CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => Failure::Unlisted,
-        // What those of `known` say.
+        // The failures that `known` reports.
         CertificateError::Other(other) => other.0.downcast_ref().copied().unwrap_or(Failure::BadCertificate),
         _ => Failure::BadCertificate,
     }

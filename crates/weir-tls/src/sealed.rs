@@ -1,15 +1,15 @@
-//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) and those that were [connected
-//! so](Sealed::connect_sealed) speak TLS, and whoever calls sees plain bytes.
+//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) and those that were
+//! [connected so](Sealed::connect_sealed) speak TLS, and the caller sees plain bytes.
 //!
 //! ```text
 //!   caller ── commands ──▶ Sealed ── records ──▶ driver
 //!   caller ◀─ plain bytes ── (opens, seals) ◀─ completions
 //! ```
 //!
-//! A connection is told as accepted, or connected, when its handshake is complete. Bytes of others pass untouched. What differs from
-//! a plain socket: one [`Event::Received`] may bring as many bytes as fit the buffer and one record more; [`Event::Ended`] is a
-//! close_notify or a FIN ([`Sealed::is_cut`]); a close sends a close_notify first and takes until it is sent, at most
-//! [`CLOSE_US`]; nothing is relayed.
+//! A connection is reported as accepted, or connected, when its handshake is complete. Bytes of other connections
+//! pass untouched. Differences from a plain socket: one [`Event::Received`] may carry as many bytes as fit the buffer
+//! plus one record; [`Event::Ended`] is a close_notify or a FIN ([`Sealed::is_cut`]); a close first sends a
+//! close_notify and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
 //!
 //! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time
 //! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; one step of
@@ -46,7 +46,7 @@ pub(crate) struct Listener {
     pub(crate) token: Token,
     pub(crate) seal: Arc<dyn Seal>,
     pub(crate) timeout_us: u64,
-    /// Who is accepted from now on is sealed.
+    /// Connections that are accepted from now on are sealed.
     pub(crate) is_on: bool,
     /// Handshakes of it that are not complete.
     pub(crate) unfinished: u32,
@@ -61,7 +61,7 @@ pub struct Sealed<D> {
     pub(crate) listeners: Vec<Listener>,
     /// Handshakes that have something to work on: those with servers, then the others, oldest first.
     pub(crate) work: VecDeque<Socket>,
-    /// The last turn left the step out that it could have made of them.
+    /// The last turn skipped the step that it could have made for them.
     pub(crate) put_off: bool,
     /// Open sessions that have something to hand out.
     pub(crate) ready: Vec<Socket>,
@@ -69,14 +69,14 @@ pub struct Sealed<D> {
     pub(crate) failed: Vec<Completion>,
     /// By time, microseconds.
     pub(crate) deadlines: BTreeSet<(u64, u32, u32)>,
-    /// What was opened last; kept for its memory.
+    /// The plaintext that was opened last; kept for its memory.
     plain: Vec<u8>,
     pub(crate) buffers: Buffers,
     pub(crate) unfinished: u32,
     /// Of what listeners accept, and of what is connected.
     pub(crate) tally: Tally,
     pub(crate) connects_tally: Tally,
-    /// Says who may shake hands; None: everybody may.
+    /// Decides which clients may shake hands; None: all may.
     pub(crate) gate: Option<Box<dyn Gate>>,
     /// The client's end of connections that are made (tests speak to themselves).
     #[cfg(test)]
@@ -129,8 +129,8 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_by`] does, but only when
-    /// the handshake is complete; how long that may take is the caller's affair.
+    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_by`] does, but
+    /// only when the handshake is complete; the caller limits how long that may take.
     ///
     /// # Errors
     /// As [`Driver::connect_by`].
@@ -161,17 +161,17 @@ impl<D: Driver> Sealed<D> {
         &self.inner
     }
 
-    /// The driver inside, to tell it something of its own.
+    /// The driver inside, for calls that concern only it.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
 
-    /// What was agreed on an open connection; None when it is not sealed. It is told once.
+    /// The negotiated parameters of an open connection; None when it is not sealed. Returned only once.
     pub fn take_facts(&mut self, socket: Socket) -> Option<Facts> {
         self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)
     }
 
-    /// What has happened to connections that were accepted since the last call; None: nothing.
+    /// Counts of what has happened to accepted connections since the last call; None: nothing.
     pub fn take_tally(&mut self) -> Option<Tally> {
         (self.tally != Tally::default()).then(|| std::mem::take(&mut self.tally))
     }
@@ -188,8 +188,8 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Whether the end of a connection, which was told, was the network's only: the other side has not said that nothing follows
-    /// (close_notify), so what it sent may have been cut on the way (RFC 9112 §9.8). False when it is not sealed.
+    /// Whether the reported end of a connection was only the network's: the other side did not announce it
+    /// (close_notify), so its data may have been truncated on the way (RFC 9112 §9.8). False when it is not sealed.
     pub fn is_cut(&self, socket: Socket) -> bool {
         self.sessions.get(socket).is_some_and(|session| session.is_cut)
     }
@@ -204,8 +204,8 @@ impl<D: Driver> Sealed<D> {
         self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.unfinished)
     }
 
-    /// Whether somebody waits to be accepted at this listener: in its queue, or in a handshake that has begun. Who has said nothing yet
-    /// may never say anything.
+    /// Whether a client waits to be accepted at this listener: in its queue, or in a handshake that has begun. A
+    /// client that has sent nothing yet may never send anything.
     pub fn is_awaited(&mut self, listener: Socket) -> bool {
         let has_begun = |session: &Session| {
             session.stage == Stage::Handshaking
@@ -292,7 +292,7 @@ impl<D: Driver> Sealed<D> {
         session.payload = Some(payload);
         session.payload_waits = true;
         if session.out.is_empty() && !session.sending {
-            // Nothing to send is sent, too.
+            // An empty send is sent as well.
             session.sending = true;
             session.payload_waits = false;
             self.inner.send(socket, Payload::Owned(Vec::new()));
@@ -360,7 +360,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Changes a completion of the driver to what the caller is to see; false: nothing.
+    /// Turns a completion of the driver into the one that the caller is to see; false: none.
     pub(crate) fn pass(&mut self, completion: &mut Completion, into_later: &mut Vec<Completion>) -> bool {
         let socket = completion.socket;
         if matches!(completion.event, Event::Woken) {
@@ -371,7 +371,7 @@ impl<D: Driver> Sealed<D> {
         }
         if let Event::Accepted { socket: new, peer } = completion.event {
             let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
-            // Others come to the caller, who judges them himself.
+            // Other clients reach the caller, which judges them itself.
             if is_sealed {
                 self.arrived(new, socket, peer);
             }
@@ -506,7 +506,7 @@ impl<D: Driver> Sealed<D> {
             return Ok(State::Open);
         };
         self.plain.clear();
-        // Where nothing is left of before, records are opened in the buffer; else both must lie together.
+        // With nothing left from before, records are opened in the buffer; otherwise both must be joined in memory.
         if session.rest.is_empty() {
             let bytes = buffer.bytes_mut();
             let opened = cipher.open(bytes, &mut self.plain, &mut session.out);
@@ -563,7 +563,7 @@ impl<D: Driver> Sealed<D> {
         if self.work.is_empty() { [wait_us, due_us].into_iter().flatten().min() } else { Some(0) }
     }
 
-    /// Whether the caller knows the socket no more.
+    /// Whether the caller no longer knows the socket.
     pub(crate) fn is_gone(&self, socket: Socket) -> bool {
         self.sessions.get(socket).is_some_and(|session| session.stage == Stage::Closing)
     }
@@ -578,7 +578,8 @@ impl Over {
     }
 }
 
-/// Whether a session goes on: a library may use nothing of a message before all of it is there, however many records it comes in.
+/// Whether a session continues: a library may use nothing of a message before all of it has arrived, in however many
+/// records.
 fn bounded(session: &Session, state: Result<State, Failure>) -> Result<State, Failure> {
     if state.is_ok() && session.rest.len() > REST_BYTES_MAX { Err(Failure::Misbehaved) } else { state }
 }

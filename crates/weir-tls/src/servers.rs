@@ -1,5 +1,6 @@
-//! How weir as a client speaks TLS to the servers of an upstream: whom it trusts, as whom it shows itself, for which name each server's
-//! certificate must be. Read by workers for each connection, and exchanged as a whole when files have changed.
+//! How weir as a client speaks TLS to the servers of an upstream: which CAs it trusts, which
+//! certificate it shows, which name each server's certificate must have. Workers read it for each
+//! connection; it is replaced as a whole when files have changed.
 //!
 //! Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) of a file, [`TRUSTED_MAX`] certificates in it, [`TICKETS_MAX`] sessions
 //! of a server that may be resumed.
@@ -30,23 +31,23 @@ pub const TICKETS_MAX: usize = 8;
 /// Certificates of a file of CAs.
 pub const TRUSTED_MAX: usize = 4096;
 
-/// Whose signature under a server's certificate counts.
+/// Which signatures under a server's certificate are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that the operating system trusts.
+    /// Those of CAs that the operating system trusts.
     System,
-    /// Those in this file, in PEM.
+    /// Those of CAs in this file, in PEM.
     File(PathBuf),
-    /// Anybody's: who sits between reads and changes everything.
+    /// Any signature: an attacker in between can read and change everything.
     Anybody,
 }
 
 /// CAs as they were read.
 #[derive(Clone)]
 pub struct Roots {
-    /// Those whose signature counts. None: anybody is trusted.
+    /// The trusted CAs. None: every certificate is trusted.
     roots: Option<Arc<RootCertStore>>,
-    /// The certificates of a file, which are trusted by themselves, too.
+    /// The certificates of a file, each of which is also trusted directly.
     known: Known,
     /// How many certificates were read.
     len: usize,
@@ -73,7 +74,8 @@ impl Roots {
         };
         let known = if path.is_some() { Known::new(&certificates) } else { Known::default() };
         let found = certificates.len();
-        // The certificate of a single server or client stands in a file for itself: it must not sign others.
+        // A file may list the certificate of a single server or client for itself: it must not sign
+        // others.
         let signs = |certificate: &CertificateDer<'_>| path.is_none() || der::may_sign(certificate);
         let (authorities, others): (Vec<_>, Vec<_>) = certificates.into_iter().partition(signs);
         let mut roots = RootCertStore::empty();
@@ -106,7 +108,7 @@ impl Roots {
         Ok(Arc::new(KnownServers { known: self.known.clone(), strangers, algorithms }))
     }
 
-    /// The certificates that are trusted by themselves.
+    /// The certificates that are trusted directly.
     pub(crate) fn known(&self) -> Known {
         self.known.clone()
     }
@@ -126,17 +128,17 @@ impl Roots {
         self.known.iter().filter_map(judge).collect()
     }
 
-    /// The CAs whose signature counts, which may be none; None: anybody is trusted.
+    /// The CAs whose signatures are accepted, possibly none; None: every certificate is trusted.
     pub(crate) fn store(&self) -> Option<Arc<RootCertStore>> {
         self.roots.clone()
     }
 
-    /// How many certificates; 0 when anybody is trusted.
+    /// How many certificates; 0 when every certificate is trusted.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Anybody is trusted.
+    /// Whether every certificate is trusted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -187,16 +189,16 @@ impl PeerName {
         ServerName::try_from(name.to_ascii_lowercase()).map(PeerName).map_err(|_| bad())
     }
 
-    /// As it stands in a certificate.
+    /// The name as a certificate has it.
     pub fn text(&self) -> String {
         self.0.to_str().into_owned()
     }
 }
 
-/// What is configured for the servers of an upstream.
+/// The configuration for the servers of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedOfServers {
-    /// Who may have signed their certificates.
+    /// CAs that may have signed their certificates.
     pub trust: Trust,
     /// The certificate that weir shows to servers that ask for one; None: it shows none.
     pub files: Option<Files>,
@@ -248,10 +250,11 @@ impl ServerTerms {
         Ok(ServerTerms { wanted, provider, seals })
     }
 
-    /// From the next connection on with these. No session from before is resumed: whoever is not trusted any more would be.
+    /// Applies these from the next connection on. Earlier sessions are not resumed: otherwise a
+    /// server that is no longer trusted could resume one.
     ///
     /// # Errors
-    /// The library takes no such configuration: all stays as it is.
+    /// The library rejects the configuration: everything remains as it is.
     pub fn renew(&self, roots: &Roots, pair: Option<&Pair>) -> Result<(), BadPair> {
         let config = configure(roots, pair, &self.provider)?;
         for seal in &self.seals {
@@ -260,7 +263,7 @@ impl ServerTerms {
         Ok(())
     }
 
-    /// What is configured.
+    /// The configuration.
     pub fn wanted(&self) -> &WantedOfServers {
         &self.wanted
     }
@@ -271,7 +274,7 @@ impl ServerTerms {
     }
 }
 
-/// The same with sessions of its own.
+/// The same configuration with separate sessions.
 fn of_one_server(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.resumption = Resumption::in_memory_sessions(TICKETS_MAX);
@@ -290,13 +293,14 @@ fn configure(roots: &Roots, pair: Option<&Pair>, provider: &Arc<CryptoProvider>)
     Ok(config)
 }
 
-/// The certificate that is shown to whoever asks for one.
+/// The certificate that is shown to servers that ask for one.
 #[derive(Debug)]
 struct Shown(Arc<rustls::sign::CertifiedKey>);
 
 impl rustls::client::ResolvesClientCert for Shown {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
-        // Which CAs a server names is a hint; where it is wrong, servers say so by an alert, which tells more than nothing shown.
+        // The CAs that a server names are only a hint. Where it is wrong, servers say so by an
+        // alert, which tells more than showing nothing.
         self.0.key.choose_scheme(schemes).is_some().then(|| Arc::clone(&self.0))
     }
 

@@ -13,11 +13,13 @@ use crate::records::Pace;
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The caller doesn't know an accepted one yet, and waits for the end of the connect of another one.
+    /// An accepted connection that the caller doesn't know yet, or another one for which it waits
+    /// until the connect ends.
     Handshaking,
     /// The caller's.
     Open,
-    /// The caller knows it no more. It is closed when its last bytes were sent, or at its deadline.
+    /// The caller no longer knows it. It is closed when its last bytes were sent, or at its
+    /// deadline.
     Closing,
 }
 
@@ -30,7 +32,7 @@ pub(crate) enum Origin {
     Connected,
 }
 
-/// What ends the receiving direction when all that came before was handed out.
+/// Ends the receiving direction when everything before it was handed out.
 #[derive(Debug)]
 pub(crate) enum Over {
     Ended,
@@ -58,7 +60,8 @@ pub(crate) struct Session {
     pub(crate) over: Option<Over>,
     /// Nothing more is received.
     pub(crate) is_over: bool,
-    /// The other side ended without saying so before: what it sent may have been cut on the way (RFC 9112 §9.8).
+    /// The other side ended without announcing it: its data may have been truncated on the way (RFC
+    /// 9112 §9.8).
     pub(crate) is_cut: bool,
     /// Something was received.
     pub(crate) heard: bool,
@@ -68,18 +71,19 @@ pub(crate) struct Session {
     pub(crate) out: Vec<u8>,
     pub(crate) sending: bool,
     pub(crate) pace: Pace,
-    /// What the caller gave to send, until all of it was taken.
+    /// The payload that the caller gave to send, until all of it was taken.
     pub(crate) payload: Option<Payload>,
     pub(crate) payload_waits: bool,
     /// The sending direction ends behind `out`.
     pub(crate) finish: bool,
-    /// It is closed only when the other side has ended: that goes on sending, and what it has not read yet would be lost with a reset.
+    /// It is closed only when the other side has ended: that side continues to send, and a reset
+    /// would destroy what it has not read yet.
     pub(crate) lingers: bool,
-    /// When the handshake, or the close, has taken too long; 0: there is no limit now.
+    /// When the handshake, or the close, has taken too long; 0: no limit applies now.
     pub(crate) deadline_us: u64,
-    /// What was agreed, until somebody takes it.
+    /// The negotiated parameters, until they are taken.
     pub(crate) facts: Option<Box<Facts>>,
-    /// What the gate keeps with a client; None: nothing is to be said to it.
+    /// The pass that the gate keeps with a client; None: the gate hears nothing about it.
     pub(crate) pass: Option<Pass>,
     /// The gate was asked for the step that is being made.
     pub(crate) charged: bool,

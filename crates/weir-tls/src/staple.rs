@@ -1,8 +1,9 @@
 //! OCSP responses of files, which clients get with a certificate (RFC 6066 §8, RFC 8446 §4.4.2.1), so that they need not ask its CA whether
 //! it was revoked.
 //!
-//! Read before a listener is sealed, and again when a file has changed. Weir looks at whether one is about the certificate, and in time; its
-//! signature is the clients' affair. Bound: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
+//! Read before a listener is sealed, and again when a file has changed. Weir checks that a response
+//! is about the certificate and within its validity period; clients check its signature. Bound:
+//! [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -111,7 +112,7 @@ impl Verdict {
 }
 
 impl Pair {
-    /// The same for clients that get this OCSP response, too.
+    /// The same for clients that also get this OCSP response.
     pub fn stapled(&self, staple: &Staple) -> Pair {
         let key = CertifiedKey { ocsp: Some(staple.response.clone()), ..CertifiedKey::clone(&self.key) };
         Pair { key: Arc::new(key), ..self.clone() }
@@ -133,7 +134,7 @@ fn parse(der: &[u8]) -> Option<(u8, Vec<Verdict>)> {
     if data.0.first() == Some(&FIRST) {
         data.next()?;
     }
-    // Who has said it, and when.
+    // The responder and the time.
     data.next()?;
     data.next()?;
     let mut all = data.expect(SEQUENCE)?;

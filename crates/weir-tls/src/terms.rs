@@ -21,17 +21,17 @@ use crate::tickets::{Place, TicketKeys};
 /// The name of HTTP/2 (RFC 9113 §3.1).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
-/// What is configured for a listener.
+/// The configuration of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// Its certificates; at least one. The first is for clients that ask for none of their names.
     pub files: Vec<Files>,
-    /// TLS 1.3 only; else 1.2, too.
+    /// TLS 1.3 only; otherwise 1.2 as well.
     pub only_tls13: bool,
     /// Clients that ask for none of the names, or for no name, are refused.
     pub strict_names: bool,
-    /// Clients may resume sessions for 12 hours. Those that show certificates never do: a session that is resumed would go on with a
-    /// certificate that has expired or was revoked meanwhile.
+    /// Clients may resume sessions for 12 hours. Those that show certificates never do: a resumed
+    /// session would continue with a certificate that has expired or was revoked meanwhile.
     pub tickets: bool,
     /// They may speak HTTP/1.1.
     pub http1: bool,
@@ -41,18 +41,19 @@ pub struct Wanted {
     pub clients: Option<WantedOfClients>,
     /// A file with the keys of tickets, for weirs that understand each other's; None: keys of this process alone, new every 6 hours.
     pub ticket_keys: Option<PathBuf>,
-    /// The port of the listener: with keys of a file a session goes on at the same port only.
+    /// The port of the listener: with keys from a file, a session is resumed only at the same port.
     pub port: u16,
-    /// What its clients are served, in a word: with keys of a file a session goes on where that is the same.
+    /// The kind of service for its clients, as a word: with keys from a file, a session is resumed
+    /// only where that is the same.
     pub role: &'static str,
 }
 
-/// What was read of the files of a listener.
+/// The content of the files of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Materials<'a> {
     /// Its certificates.
     pub pairs: &'a [Pair],
-    /// What clients are judged by; only if they are.
+    /// What clients are verified against; only if they are verified.
     pub clients: Option<&'a ClientTrust>,
     /// Keys of tickets; only if there is a file of them.
     pub ticket_keys: Option<&'a TicketKeys>,
@@ -91,7 +92,8 @@ impl Wanted {
 pub struct Terms {
     wanted: Wanted,
     provider: Arc<CryptoProvider>,
-    /// Of this listener alone: a ticket means nothing to another one. None: there are none, or a file has the keys.
+    /// For this listener alone: its tickets mean nothing to other listeners. None: tickets are off,
+    /// or a file has the keys.
     tickets: Option<Arc<dyn ProducesTickets>>,
     /// Taken for the time of a copy of the pointer.
     now: RwLock<Arc<ServerConfig>>,
@@ -123,17 +125,18 @@ impl Terms {
         Ok(Terms { wanted, provider, tickets, now: RwLock::new(config) })
     }
 
-    /// From the next handshake on with these. Tickets stay good whose key is still there.
+    /// Applies these from the next handshake on. Tickets remain valid as long as their key is still
+    /// there.
     ///
     /// # Errors
-    /// The library takes no such configuration: all stays as it is.
+    /// The library rejects the configuration: everything remains as it is.
     pub fn renew(&self, materials: Materials<'_>) -> Result<(), BadPair> {
         let config = configure(&self.wanted, materials, &self.provider, self.tickets.as_ref())?;
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
-    /// What is configured.
+    /// The configuration.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
@@ -152,7 +155,7 @@ fn configure(
     let builder = match (&wanted.clients, materials.clients) {
         (None, _) => builder.with_no_client_auth(),
         (Some(_), Some(trust)) => builder.with_client_cert_verifier(Arc::clone(&trust.verifier)),
-        // Nobody may get in for that reason.
+        // No client may get in for that reason.
         (Some(_), None) => return Err(BadPair::new("there is nothing to judge clients by".to_owned())),
     };
     let mut config = builder.with_cert_resolver(Arc::new(names));
@@ -168,7 +171,7 @@ fn configure(
     Ok(Arc::new(config))
 }
 
-/// What a listener is to its tickets.
+/// The properties of a listener that its tickets depend on.
 fn place<'a>(wanted: &'a Wanted, pairs: &[Pair]) -> Place<'a> {
     let names = pairs.iter().flat_map(|pair| pair.names.iter().map(ToString::to_string)).collect();
     let Wanted { port, role, only_tls13, strict_names, .. } = wanted;

@@ -1,16 +1,20 @@
-//! Tickets (RFC 5077, RFC 8446 §4.6.1) that other weirs understand, too: sealed with keys of a file that all of them have.
+//! Tickets (RFC 5077, RFC 8446 §4.6.1) that other weir hosts understand: sealed with keys of a file
+//! that all of them have.
 //!
-//! A file has one key a line, 80 bytes in base64, the newest last. Of the last three each opens tickets, and the last but one seals them: so
-//! a new key can be put behind the others on one host after the other, and whoever has it not yet still understands all
-//! tickets. That is how HAProxy reads such files (`tls-ticket-keys`); tickets themselves are not understood by others.
+//! A file has one key a line, 80 bytes in base64, the newest last. Each of the last three opens
+//! tickets, and the last but one seals them. So you can append a new key on one host after the
+//! other, and hosts that do not have it yet still understand all tickets. HAProxy reads such files
+//! in the same way (`tls-ticket-keys`); it does not understand the tickets themselves, nor does
+//! other software.
 //!
 //! ```text
 //!   name 16 | nonce 12 | AES-256-GCM( issued 8 | session ) with its tag 16
 //! ```
 //!
-//! Key and name are made of the line and of what the listener is ([`Place`]): its port, whom it serves, the names of its certificates and which clients
-//! it takes. So a session goes on only where it could have begun, on this host or on another one with the same configuration.
-//! Bounds: [`LIFETIME_S`], [`KEYS_MAX`], [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
+//! Key and name are derived from the line and from the listener's properties ([`Place`]): its port,
+//! its kind of service, the names of its certificates and which clients it takes. So a session is
+//! resumed only where it could have begun, on this host or on another host with the same
+//! configuration. Bounds: [`LIFETIME_S`], [`KEYS_MAX`], [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,12 +41,13 @@ const AHEAD_S_MAX: u64 = 60;
 const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
 
-/// What the listener is whose tickets they are: another one does not understand them. Its address does not count, which is another one on each host.
+/// Describes the listener that tickets belong to: other listeners do not understand them. Its
+/// address does not count, because it differs between hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     /// Its port.
     pub(crate) port: u16,
-    /// What its clients are served, in a word.
+    /// The kind of service for its clients, as a word.
     pub(crate) role: &'a str,
     /// All names that its certificates are for.
     pub(crate) names: Vec<String>,
@@ -212,8 +217,9 @@ impl ProducesTickets for Ring {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: tickets are understood by whoever has their key and listens at their port, for their time, and no other bytes are; a key
-    //! can be exchanged on one host after the other. How: rings of keys made here.
+    //! Proves: tickets are understood wherever their key and their port are used, for their time,
+    //! and no other bytes are; a key can be exchanged on one host after the other. How: rings of
+    //! keys made here.
 
     use super::*;
 

@@ -56,7 +56,7 @@ impl ServerCertVerifier for Anybody {
 pub(crate) const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
 pub(crate) const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
-/// What a client is made of that can check these signatures, and believes everybody.
+/// A builder for a client that can check these signatures and trusts every certificate.
 pub(crate) fn client_builder(
     versions: &[&'static SupportedProtocolVersion],
     schemes: &[SignatureScheme],
@@ -111,7 +111,7 @@ impl Wire {
         }
     }
 
-    /// What the client has to say.
+    /// Takes the bytes that the client has to send.
     pub(crate) fn said(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.client.wants_write() {

@@ -1,5 +1,6 @@
-//! Proves: a reader gets exactly the sections that a text has, however lines end and whatever stands around them, or an error. How: each
-//! change that files go through on their way, alone and together, on sections whose content is known; and any damage to a marker.
+//! Proves: a reader gets exactly the sections that a text has, however lines end and whatever
+//! surrounds them, or an error. How: each change that files go through on their way, alone and
+//! together, on sections whose content is known; and any damage to a marker.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -89,8 +90,8 @@ fn ornaments_are_no_sections() {
     }
 }
 
-/// Each section knows the byte at which it begins. Its line is counted for an error: with many sections it would be work that grows with
-/// their square.
+/// Each section knows the byte at which it begins. Its line is counted only for an error: with many
+/// sections the work would grow with their square.
 #[test]
 fn lines_are_counted_for_errors_only() {
     const MANY: usize = 30_000;
@@ -153,7 +154,7 @@ fn encrypted_keys_are_told_from_others() {
     for text in [new.as_str(), old] {
         assert!(key(text.as_bytes()).unwrap().is_none() && has_encrypted_key(text.as_bytes()));
     }
-    // One that is not encrypted may stand behind it.
+    // An unencrypted key may follow it.
     let both = format!("{old}{}", section("PRIVATE KEY", b"open", 64));
     assert_eq!(key(both.as_bytes()).unwrap().unwrap().secret_der(), b"open");
 }
@@ -167,7 +168,8 @@ fn what_a_file_is_instead_is_said() {
 }
 
 proptest! {
-    /// Whatever byte of a chain is changed or lost: all of its certificates are read, or an error tells that not.
+    /// Whichever byte of a chain is changed or lost: all of its certificates are read, or an error
+    /// says that they are not.
     #[test]
     fn no_damage_makes_a_certificate_disappear(
         count in 1usize..4, at in any::<prop::sample::Index>(), byte in prop::option::of(any::<u8>()), end in "\n|\r\n|",

@@ -1,6 +1,7 @@
-//! Proves: clients are who a CA of the listener says, or hear why not; nobody goes on with a session of before; what is revoked, or
-//! can't be known not to be, is refused; files that are something else are told in words. How: both ends in memory, CAs and lists of
-//! `openssl`, each in both versions of TLS.
+//! Proves: a client is the one that a CA of the listener says, or learns why it is rejected; no
+//! client resumes an earlier session; a certificate that is revoked, or whose revocation status is
+//! unknown, is rejected; the wrong kind of file is reported in words. How: both ends in memory, CAs
+//! and lists of `openssl`, each in both versions of TLS.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ fn wanted(ca: &Files, list: Option<&std::path::Path>, required: bool) -> WantedO
     WantedOfClients { authorities: ca.certificate.clone(), revocations: list.map(Into::into), required }
 }
 
-/// A listener whose clients are judged so.
+/// A listener that judges clients in this way.
 fn asking(scratch: &Scratch, clients: WantedOfClients) -> Terms {
     terms(&[scratch.pair("ec", &["a.example"])], |wanted| wanted.clients = Some(clients))
 }
@@ -71,7 +72,7 @@ fn who_is_known_gets_in_and_others_hear_why_not() {
     }
 }
 
-/// The usual certificate of a client without a CA is signed by itself, and says that it is a CA.
+/// The usual certificate of a client without a CA is self-signed, and claims to be a CA.
 #[test]
 fn who_stands_in_the_file_itself_gets_in() {
     let scratch = Scratch::new();
@@ -103,7 +104,8 @@ fn who_stands_in_the_file_itself_gets_in() {
     assert_eq!(wire.state.err(), Some(Failure::BadCertificate));
 }
 
-/// The certificate of a partner in the file lets in the partner, and nobody whom the partner has signed for.
+/// The certificate of a partner in the file admits the partner, but no client whose certificate the
+/// partner has signed.
 #[test]
 fn who_stands_in_the_file_itself_signs_for_nobody() {
     let scratch = Scratch::new();
@@ -129,7 +131,7 @@ fn who_stands_in_the_file_itself_signs_for_nobody() {
         let hints = trust.verifier.root_hint_subjects();
         let hints: Vec<String> = hints.iter().map(|name| name_text(name_of(name.as_ref()))).collect();
         assert_eq!((hints, trust.authorities), (vec!["CN=other".to_owned()], 1), "{more}");
-        // Whether it was revoked would not be looked at.
+        // Its revocation would not be checked.
         let list = scratch.list(&other, &format!("list-{at}"), &[], FUTURE);
         let bad = ClientTrust::read(&wanted(&pinned, Some(&list), true), &provider()).unwrap_err().to_string();
         assert!(bad.contains("has no certificate of a CA"), "{bad}");
@@ -209,7 +211,7 @@ fn what_is_revoked_or_may_be_is_refused() {
     let pairs = [scratch.pair("ec", &["a.example"])];
     terms.renew(Materials { clients: Some(&trust), ..Materials::of(&pairs) }).unwrap();
     assert_eq!(state(), Err(Failure::Revoked));
-    // Without anything to judge by, what was stays.
+    // Without anything to judge by, the previous terms remain.
     terms.renew(Materials::of(&pairs)).unwrap_err();
     assert_eq!(state(), Err(Failure::Revoked));
 }

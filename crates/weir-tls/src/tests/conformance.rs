@@ -1,5 +1,6 @@
-//! The suite of `weir-io` on [`Sealed`]: around each driver with nothing sealed, and with both ends of each connection sealed, in
-//! paper and by the library of the product. What a test of the suite expects of the kernel's own doing is left out for sealed ones, each with the reason.
+//! The suite of `weir-io` on [`Sealed`]: around each driver with nothing sealed, and with both ends
+//! of each connection sealed, in paper and by the library of the product. Tests of the suite that
+//! expect behavior of the kernel itself are skipped for sealed sockets, each with the reason.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -130,7 +131,7 @@ fn simulated<S: Subject>() -> Vec<Test<S>> {
     [tests.concat(), conformance::chaos::tests(), conformance::relay::tests(), conformance::release::tests()].concat()
 }
 
-/// What speaks TLS is not let go, and goes on.
+/// A connection that speaks TLS is not released, and continues.
 #[test]
 fn sealed_connections_stay() {
     let subject = InPaper(EpollSubject);
@@ -210,7 +211,8 @@ fn in_rustls_on_uring() {
 
 #[test]
 fn in_paper_on_sim() {
-    // What is opened there lies in memory of its own: buffers of the simulation are shared with whoever counts them.
+    // Plaintext is opened into separate memory, while tests that count the buffers of the
+    // simulation expect it in those.
     let own = ["buffers_run_out", "k2_starving_sockets_may_leave", "buffers_are_shared_fairly"];
     let tests = sealed().into_iter().filter(|(name, _)| !own.contains(name)).collect();
     run(&InPaper::<SimSubject>::default(), tests);

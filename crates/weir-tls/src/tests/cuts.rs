@@ -14,7 +14,7 @@ fn conversation() -> (Vec<u8>, &'static [u8]) {
     (records.concat(), b"one and two")
 }
 
-/// In pieces that end at `cuts`, each in a receive of its own.
+/// Sends the conversation in pieces that end at `cuts`, each in its own receive.
 fn say_in_pieces(cuts: &[usize], how: Receive) {
     let subject = Served::default();
     let mut bench = Bench::new(&subject);
@@ -25,7 +25,7 @@ fn say_in_pieces(cuts: &[usize], how: Receive) {
     for &to in cuts.iter().chain([&bytes.len()]) {
         put(&mut bench, near, &bytes[from..to]);
         from = to;
-        // Whoever accepts reads as soon as it can.
+        // The accepting side reads as soon as it can.
         for _ in 0..4 {
             bench.turn(0);
             if far.is_none() && !bench.accepted.is_empty() {
@@ -40,7 +40,7 @@ fn say_in_pieces(cuts: &[usize], how: Receive) {
         bench.of(far).is_over()
     });
     assert!(bench.of(far).ended && bench.of(far).received == plain, "{cuts:?}: {:?}", bench.of(far).received);
-    // The other direction goes on.
+    // The other direction continues.
     bench.send_all(far, b"answer");
     bench.until("the answer", |bench| bench.of(near).received.len() >= GREETING + HEADER + 6 + TAG);
     assert_eq!(&bench.of(near).received[GREETING + HEADER..][..6], b"answer");
@@ -77,7 +77,8 @@ fn an_alert_answers_a_record_that_was_changed_and_what_came_before_counts() {
     bytes.extend_from_slice(&bad);
     bytes.extend_from_slice(&client.data(b"later"));
     put(&mut bench, near, &bytes);
-    // The bad record came with the handshake: that is where it ends, for nobody has been told of a connection.
+    // The bad record came with the handshake. So it ends there, because no connection was reported
+    // yet.
     bench.until("the alert", |bench| bench.of(near).is_over());
     let received = bench.of(near).received.clone();
     assert_eq!(received[GREETING..][HEADER..][..1], [BAD_RECORD]);
@@ -112,7 +113,7 @@ fn a_close_says_so_and_a_reset_does_not() {
         bench.send_all(far, b"half an answer");
         if close {
             bench.close(far);
-            // From here on nobody has this name.
+            // From here on this name is unused.
             assert!(!bench.driver.streams().contains(&far));
             bench.driver.receive(far, Receive::Many(Class::Small));
             bench.driver.shutdown_write(far);

@@ -1,6 +1,7 @@
-//! Proves: whatever is changed in what a client says, wherever it is cut, and whatever comes instead of it, the library of the product gives
-//! out nothing but what the client has said, ends nothing twice, and never panics; what it is shown again stays within a record. How: real
-//! handshakes of both versions with generated damage, and bytes that are no TLS at all, as the fuzz targets choose them.
+//! Proves: however a client's bytes are changed, cut or replaced, the library of the product
+//! outputs only what the client has said, ends nothing twice, and never panics; the bytes that it
+//! is shown again are never more than a record. How: real handshakes of both versions with
+//! generated damage, and bytes that are no TLS at all, as the fuzz targets choose them.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use super::wire::terms;
 use crate::fuzzing;
 use crate::terms::Terms;
 
-/// One certificate for all cases: each would cost a process.
+/// One certificate for all cases: each one costs a process.
 fn server() -> &'static Terms {
     static TERMS: OnceLock<Terms> = OnceLock::new();
     TERMS.get_or_init(|| terms(&[Scratch::new().pair("ec", &["a.example"])], |_| ()))

@@ -10,7 +10,7 @@ use crate::terms::provider;
 /// What makes the usual key.
 pub(super) const EC: [&str; 4] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -26,7 +26,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A certificate for these names, signed by itself, with a key of this kind: `rsa` or `ec`.
+    /// A self-signed certificate for these names, with a key of this kind: `rsa` or `ec`.
     pub(super) fn files(&self, kind: &str, names: &[&str]) -> Files {
         let file = format!("{kind}-{}", names.join("-").replace('*', "any"));
         let (certificate, key) = (self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
@@ -51,7 +51,8 @@ impl Scratch {
         Files { certificate, key }
     }
 
-    /// A certificate signed by a CA, with these extensions, good for so many days: less than 0, and it has expired.
+    /// A certificate signed by a CA, with these extensions, valid for this number of days: below 0
+    /// it has already expired.
     pub(super) fn signed(&self, ca: &Files, stem: &str, extensions: &str, days: i32) -> Files {
         self.signed_as(ca, stem, "leaf", &EC, extensions, days)
     }

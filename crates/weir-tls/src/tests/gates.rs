@@ -1,6 +1,6 @@
-//! Proves: a gate is asked about each client before there is anything of him and in front of each step that may be expensive, is told what
-//! came of it, and what it keeps with a connection goes with that. How: clients of paper in the simulation, and a gate that writes down what
-//! it is asked.
+//! Proves: a gate is asked about each client before any state for it exists and before each step
+//! that may be expensive, and it learns the outcome; its pass is dropped with the connection. How:
+//! paper clients in the simulation, and a gate that records its calls.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -17,10 +17,10 @@ use crate::paper::HELLO_AGAIN;
 #[derive(Default)]
 struct Book {
     said: Vec<&'static str>,
-    /// Who comes is not let in, or not let work.
+    /// New clients are not admitted, or may not work.
     refuses: Option<Refusal>,
     refuses_work: Option<Refusal>,
-    /// He is let in, and nothing is said of him.
+    /// Clients are admitted, and the gate hears nothing about them.
     exempts: bool,
     passes: Rc<()>,
 }
@@ -51,7 +51,7 @@ impl Gate for Porter {
     }
 }
 
-/// A gate, and what it has been told since this was asked last.
+/// A gate, and the calls that it has seen since this was last asked.
 fn gated(bench: &mut Bench<'_, Served>, change: impl FnOnce(&mut Book)) -> Rc<RefCell<Book>> {
     let book = Rc::new(RefCell::new(Book::default()));
     change(&mut book.borrow_mut());
@@ -59,7 +59,7 @@ fn gated(bench: &mut Bench<'_, Served>, change: impl FnOnce(&mut Book)) -> Rc<Re
     book
 }
 
-/// What it was told, and how many passes there are.
+/// The calls that it has seen, and the number of passes that exist.
 fn said(book: &Rc<RefCell<Book>>) -> (Vec<&'static str>, usize) {
     let mut book = book.borrow_mut();
     (std::mem::take(&mut book.said), Rc::strong_count(&book.passes) - 1)

@@ -1,5 +1,6 @@
-//! Proves: a connection is told when its handshake is complete, and what comes to nothing is closed, counted by its word and
-//! forgotten. How: clients of paper in the simulation, whose clock runs as fast as it likes.
+//! Proves: a connection is reported when its handshake is complete, and a failed one is closed,
+//! counted under its reason and forgotten. How: paper clients in the simulation, in which the clock
+//! runs as fast as it likes.
 
 use weir_io::conformance::Bench;
 use weir_io::{Class, Completion, Driver, Event, Receive};
@@ -97,19 +98,20 @@ fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     let queue = bench.driver.accept_queue(listener).unwrap_or_default();
     assert_eq!(bench.driver.unfinished(), HANDSHAKES_MAX);
     assert!(queue.waiting == 0 || queue.waiting >= HANDSHAKES_MAX);
-    // Who comes to speak is served, however many say nothing.
+    // A client that comes to speak is served, however many others are silent.
     let speaks = knock(&mut bench);
     put(&mut bench, speaks, &Client::default().handshake());
     let far = accepted(&mut bench);
     assert_eq!(failures(bench.driver.take_tally()), [("too-many", 1)]);
     bench.close(far);
-    // With the listener go those that it has not handed out.
+    // Closing the listener also ends the connections that it has not handed out.
     bench.driver.close(listener);
     bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
     assert_eq!(bench.driver.unfinished(), 0);
 }
 
-/// Where descriptors are scarce those who say nothing make room before the caller hears that anybody has to.
+/// When descriptors are scarce, silent clients make room before the caller hears that clients have
+/// to.
 #[test]
 fn old_handshakes_make_room_where_descriptors_are_scarce() {
     let subject = Served::default();
@@ -168,7 +170,7 @@ fn who_is_refused_hears_why_although_it_goes_on_sending() {
     }
 }
 
-/// Whoever drains waits for those who are about to be clients, and not for those who say nothing.
+/// A draining listener waits for clients that are about to complete, and not for silent ones.
 #[test]
 fn who_has_begun_is_waited_for() {
     let subject = Served::default();
@@ -204,7 +206,8 @@ fn a_close_goes_on_until_its_last_byte_is_sent() {
     assert!(bench.of(near).ended && bench.of(near).received.ends_with(&last));
 }
 
-/// What is sent first, and first after a rest, comes in short records; the byte in which that changes is in the middle of a payload.
+/// The first bytes, and the first bytes after a pause, come in short records; the byte at which
+/// that changes is in the middle of a payload.
 #[test]
 fn records_are_short_at_first_and_after_a_rest() {
     let subject = Served::default();

@@ -1,4 +1,5 @@
-//! Proves: what is wrong with files is said with their names, and what the operator should know, too. How: files of `openssl`.
+//! Proves: messages about wrong files name them, and warnings that the operator should know do so
+//! as well. How: files of `openssl`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -160,7 +161,8 @@ fn keys_that_can_t_be_used_are_named() {
     assert!(unnamed.unnamed().unwrap().contains("no name in subjectAltName"));
 }
 
-/// What a damaged file holds is in no message, neither as text nor as numbers: it may be the key.
+/// No message shows the content of a damaged file, neither as text nor as numbers: it may be the
+/// key.
 #[test]
 fn a_damaged_key_is_not_told() {
     let scratch = Scratch::new();

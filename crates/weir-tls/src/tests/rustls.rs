@@ -1,6 +1,7 @@
-//! Proves: with the library of the product every cut of what a client says comes to the same, errors are answered with the right alert,
-//! clients get the certificate of the name that they ask for, and tickets are good for their listener only. How: both ends in
-//! memory, certificates of `openssl`.
+//! Proves: with the library of the product every cut of a client's bytes has the same result,
+//! errors are answered with the right alert, clients get the certificate of the name that they ask
+//! for, and tickets are valid only for their listener. How: both ends in memory, certificates of
+//! `openssl`.
 
 use std::sync::Arc;
 
@@ -138,7 +139,7 @@ fn records_that_come_together_and_ends() {
         bytes.extend(wire.said());
         wire.hear(&bytes);
         assert_eq!((wire.state, &wire.got[..]), (Ok(State::Ended), &b"onetwo"[..]));
-        // The other direction goes on, until it ends, too.
+        // The other direction continues until it ends as well.
         wire.send(&[b"answer"]);
         wire.close();
         wire.close();
@@ -261,7 +262,7 @@ fn the_name_chooses_the_certificate() {
         ("x.b.example", &[ECDSA], 2),
         ("exact.b.example", &[ECDSA], 3),
         ("c.example", &[ECDSA], 2),
-        // Nobody has these: one label only is replaced.
+        // No certificate has these: only one label is replaced.
         ("x.y.b.example", &[ECDSA], 0),
         ("b.example", &[RSA], 1),
         ("elsewhere.test", &[ECDSA], 0),
@@ -305,7 +306,7 @@ fn tickets_are_good_for_their_listener_also_when_its_certificates_change() {
     }
 }
 
-/// Whoever is asked for another share has cost nothing yet.
+/// A client that is asked for another share has cost nothing yet.
 #[test]
 fn the_work_is_done_behind_the_second_hello() {
     let scratch = Scratch::new();
@@ -363,7 +364,8 @@ fn tickets_by_keys_of_a_file_are_good_wherever_that_file_is() {
         }
         assert!(!resumes(&elsewhere) && resumes(&elsewhere), "{version:?}");
         assert!(!resumes(&here), "{version:?}");
-        // What `here` issues with its new keys is understood by `there`, which has the old ones, and the other way round.
+        // Tickets that `here` issues with its new keys are understood by `there`, which has the old
+        // ones, and the other way round.
         let newer = TicketKeys::read(&file("newer", &lines[..3])).unwrap();
         here.renew(Materials { ticket_keys: Some(&newer), ..Materials::of(&pairs) }).unwrap();
         assert!(resumes(&here) && resumes(&there) && resumes(&here), "{version:?}");

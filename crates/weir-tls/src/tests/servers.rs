@@ -1,6 +1,6 @@
-//! Proves: with the library of the product weir knows a server by its certificate or says why not, shows its own to whoever asks, and
-//! resumes sessions with their server only, wherever what the server says is cut. How: both ends in memory, certificates of
-//! `openssl`.
+//! Proves: with the library of the product weir knows a server by its certificate or says why not,
+//! shows its own to servers that ask, and resumes sessions only with their server, wherever the
+//! server's bytes are cut. How: both ends in memory, certificates of `openssl`.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Wire {
         Ok(())
     }
 
-    /// What the server has to say.
+    /// Takes the bytes that the server has to send.
     fn said(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.server.wants_write() {
@@ -159,7 +159,7 @@ fn requests_and_answers_pass() {
             let end = wire.said();
             wire.hear(&end);
             assert_eq!(wire.state, Ok(State::Ended));
-            // The other direction goes on.
+            // The other direction continues.
             wire.client.seal(&mut wire.rest, &[b"more"], RECORD_BYTES_MAX, &mut wire.out).unwrap();
             wire.client.close(&mut wire.rest, &mut wire.out);
             wire.answer().unwrap();
@@ -222,7 +222,7 @@ fn who_can_t_be_known_is_refused_by_word() {
             let told = wire.run();
             assert_eq!(wire.state, Err(why));
             assert!(matches!(told, Err(Error::AlertReceived(_))), "{why:?}: {told:?}");
-            // Who trusts anybody takes it.
+            // With trust in every certificate it is accepted.
             let anybody = terms(Trust::Anybody, None, &[name]);
             let mut wire = Wire::new(&anybody, 0, &server(files, &[version], None));
             wire.run().unwrap();
@@ -234,7 +234,7 @@ fn who_can_t_be_known_is_refused_by_word() {
     assert_eq!(wire.state, Err(Failure::Misbehaved));
 }
 
-/// The usual certificate of an internal server is signed by itself, and says that it is a CA.
+/// The usual certificate of an internal server is self-signed, and claims to be a CA.
 #[test]
 fn a_certificate_in_the_file_itself_is_trusted() {
     let scratch = Scratch::new();
@@ -266,7 +266,7 @@ fn a_certificate_in_the_file_itself_is_trusted() {
             assert_eq!(wire.state, end, "{} by {} for {name}", of(shown), of(trusted));
         }
     }
-    // Who has the certificate must have its key.
+    // A server that shows the certificate must have its key.
     let mixed = rustls::sign::CertifiedKey::new(pair(&own).key.cert.clone(), Arc::clone(&pair(&lone).key.key));
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).unwrap();
     let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(mixed)));
@@ -274,7 +274,7 @@ fn a_certificate_in_the_file_itself_is_trusted() {
     assert!(wire.run().is_err() && wire.state.is_err(), "{:?}", wire.state);
 }
 
-/// Whoever has the key of such a certificate is this server, and makes no other one.
+/// The holder of such a certificate's key is this server, and cannot vouch for other servers.
 #[test]
 fn a_certificate_in_the_file_signs_no_others() {
     let scratch = Scratch::new();
@@ -321,7 +321,8 @@ fn what_is_odd_about_cas_is_said() {
     assert!(Roots::read(&Trust::File(cut)).unwrap_err().to_string().contains("is damaged: line 1"));
 }
 
-/// A name that resolves to nothing, from here on, may be taken for another: also who has the certificate must have its key.
+/// From here on, a name that resolves to nothing may be mistaken for another: a server that shows
+/// the certificate must have its key as well.
 #[test]
 fn who_trusts_anybody_still_wants_the_key() {
     let scratch = Scratch::new();

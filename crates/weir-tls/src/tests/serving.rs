@@ -1,5 +1,6 @@
-//! Proves: a connect is told when its handshake is complete, or why it came to nothing, wherever the network cuts what the server says;
-//! and an end that was not said is one that may have cut something. How: servers of paper in the simulation.
+//! Proves: a connect is reported when its handshake is complete, or with the reason why it failed,
+//! wherever the network cuts the server's bytes; and an unannounced end is one that may have
+//! truncated something. How: paper servers in the simulation.
 
 use weir_io::conformance::Bench;
 use weir_io::{Class, Driver, Receive, Socket};
@@ -63,7 +64,7 @@ fn answer_in_pieces(cuts: &[usize], how: Receive) {
     assert_eq!(outcome(&mut bench, near), Some(true));
     assert!(bench.of(near).ended && bench.of(near).received == b"one and two", "{cuts:?}");
     assert!(!bench.driver.is_cut(near));
-    // The other direction goes on.
+    // The other direction continues.
     bench.send_all(near, b"more");
     bench.until("it", |bench| bench.of(far).received.len() == HELLO + CONFIRM + HEADER + 4 + TAG);
     assert_eq!(bench.driver.take_tally(), None);
@@ -119,7 +120,7 @@ fn what_comes_to_nothing_is_told_with_its_reason() {
     finish(bench);
 }
 
-/// How long a handshake may take is the caller's affair: the connect is not over, and a close ends it.
+/// The caller limits how long a handshake may take: the connect is not over, and a close ends it.
 #[test]
 fn a_handshake_that_hangs_ends_with_its_close() {
     let subject = Asking::default();

@@ -1,5 +1,6 @@
-//! Proves: clients that ask get the response of the file with the certificate that it is about, in both versions, and only while it is
-//! in time and says that all is well; files of something else are told in words. How: responses of `openssl`.
+//! Proves: clients that ask get the response of the file with the certificate that it is about, in
+//! both versions, and only while it is valid and says that all is well; other kinds of files are
+//! reported in words. How: responses of `openssl`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,8 @@
-//! Proves: between two looks at what established connections want there is one step of a handshake at most, what they want is told before
-//! it, and handshakes get on all the same; those with servers come before those of clients. How: a cipher of paper that counts; steps are
-//! counted in each turn, and no time is measured. Only a kernel has a whole flood arrive at once, so one test is on epoll.
+//! Proves: between two checks for events of established connections at most one handshake step is
+//! made, those events are reported before it, and handshakes make progress all the same; those with
+//! servers come before those with clients. How: a paper cipher that counts; steps are counted in
+//! each turn, and no time is measured. Only a kernel lets a whole flood arrive at once, so one test
+//! is on epoll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -112,7 +114,8 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
     }
 }
 
-/// Waits until no connection of a port of IPv4 stands any more (proc_pid_net(5): a column for the local address, and the third for its state).
+/// Waits until no connection of an IPv4 port exists any more (proc_pid_net(5): a column for the
+/// local address, and the third for its state).
 fn resets_have_come(port: u16) {
     let (port, mut waiting) = (format!(":{port:04X}"), Waiting::begin());
     let stands = |line: &str| {
@@ -125,7 +128,7 @@ fn resets_have_come(port: u16) {
     }
 }
 
-/// Clients that have said hello and left cost no step, and those who stay don't wait for them.
+/// Clients that have said hello and left cost no step, and the remaining ones don't wait for them.
 #[test]
 fn who_has_left_costs_nothing() {
     const CLIENTS: usize = 200;

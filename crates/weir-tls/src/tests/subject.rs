@@ -1,5 +1,5 @@
-//! A driver, the simulated one mostly, whose listeners are sealed in paper, while its own connects are plain: tests write the records of clients
-//! byte by byte.
+//! A driver, mostly the simulated one, with listeners that are sealed in paper, while its own
+//! connects are plain: tests write the records of clients byte by byte.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Client {
         out
     }
 
-    /// What a server says until the client may send.
+    /// The server's messages until the client may send.
     pub(super) fn flight(&mut self) -> Vec<u8> {
         self.record(HANDSHAKE_RECORD, &[b'f'; FLIGHT])
     }
@@ -109,7 +109,7 @@ impl Client {
 /// Bytes of the server's handshake: its flight and its ticket.
 pub(super) const GREETING: usize = HEADER + FLIGHT + TAG + HEADER + 6 + TAG;
 
-/// What the table of failures says, as far as it is not 0.
+/// The entries of the table of failures that are not 0.
 pub(super) fn failures(tally: Option<Tally>) -> Vec<(&'static str, u64)> {
     let tally = tally.unwrap_or_default();
     let all = Failure::ALL.iter().zip(tally.failed).map(|(why, count)| (why.word(), count));
@@ -141,7 +141,7 @@ pub(super) fn accepted<S: Subject>(bench: &mut Bench<'_, S>) -> Socket {
     far
 }
 
-/// Closes everything; every buffer must come back, and nothing of the sessions stays.
+/// Closes everything; every buffer must come back, and no session may remain.
 pub(super) fn finish<S: Subject<Driver = Sealed<SimDriver>>>(mut bench: Bench<'_, S>) {
     use weir_io::Driver as _;
     for socket in bench.driver.streams() {

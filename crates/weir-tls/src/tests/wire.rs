@@ -1,4 +1,4 @@
-//! What tests do with both ends of a connection in memory, beyond what fuzzing does with them.
+//! Helpers for tests with both ends of a connection in memory, beyond those that fuzzing uses.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::pairs::Pair;
 use crate::terms::{Materials, Terms, Wanted, provider};
 use crate::tickets::TicketKeys;
 
-/// A client that shows this certificate to whoever asks, whatever names of CAs it is told.
+/// A client that shows this certificate to every server that asks, whatever names of CAs it
+/// receives.
 pub(super) fn client_with(version: &'static SupportedProtocolVersion, pair: &Pair) -> Arc<ClientConfig> {
     Arc::new(
         client_builder(&[version], &[ECDSA, RSA]).with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))),
@@ -86,7 +87,7 @@ impl Wire {
         self.send_in(parts, RECORD_BYTES_MAX);
     }
 
-    /// The same in records that hold at most so many bytes.
+    /// The same in records that hold at most this number of bytes.
     pub(super) fn send_in(&mut self, parts: &[&[u8]], record_max: usize) {
         self.server.seal(&mut self.rest, parts, record_max, &mut self.out).unwrap();
     }
