@@ -1,12 +1,17 @@
-//! Which worker gets a new connection to listeners that share a port (SO_REUSEPORT): the one that has time for it, by what the workers tell on the load
-//! board (`bpf/accept.bpf.c`, which says how). The board is in memory that the program reads: whoever has the workers maps [`Accept::board`].
+//! Chooses the worker that gets a new connection to listeners that share a port (SO_REUSEPORT): one
+//! that has time for it, according to the load board that the workers write (`bpf/accept.bpf.c`
+//! says how). The program reads the board's memory: the owner of the workers maps
+//! [`Accept::board`].
 //!
-//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened; afterwards nothing, but before Linux 5.19 where `kernel.unprivileged_bpf_disabled`
-//! is set: listeners that come later can't be added there. Linux 5.14, which first asks where those go that wait at a listener that is closed.
-//! Bounds: [`GROUPS_MAX`] addresses, `workers` listeners at each that are chosen from.
+//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened; afterwards nothing. The
+//! exception is Linux before 5.19 with `kernel.unprivileged_bpf_disabled` set: there, listeners
+//! that come later can't be added. Needs Linux 5.14, the first version that asks the program where
+//! clients waiting at a closed listener are moved. Bounds: [`GROUPS_MAX`] addresses, `workers`
+//! listeners at each that are chosen from.
 //!
-//! The program stays with the listeners of a port until the last of them is closed, or another one takes its place, also when this is dropped. Then it finds
-//! none of its own, and the kernel goes by the hash as it does without.
+//! The program remains attached to the listeners of a port until the last of them is closed or
+//! another program replaces it, even when this is dropped. Then it finds no listener of its map,
+//! and the kernel chooses by hash as it does without it.
 
 use std::fmt;
 use std::io;
@@ -28,7 +33,8 @@ const PROGRAM: &str = "choose";
 
 /// Addresses whose listeners are chosen from at a time.
 pub const GROUPS_MAX: u32 = 64;
-/// Listeners at one address that are known for a place in it, for each worker: others may be there from a predecessor.
+/// Listeners at one address that are known for a place in it, for each worker: some may come from a
+/// predecessor.
 const KNOWN_EACH: u32 = 4;
 
 /// A listener that shares its port.
@@ -36,7 +42,8 @@ const KNOWN_EACH: u32 = 4;
 pub struct Listener<'a> {
     /// Its socket.
     pub socket: BorrowedFd<'a>,
-    /// Who accepts there; None: it is not chosen, as it is another one's second.
+    /// The worker that accepts there; None: it is not chosen, because it is a worker's second
+    /// listener.
     pub worker: Option<u32>,
 }
 
@@ -44,7 +51,8 @@ pub struct Listener<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group(u32);
 
-/// Those that have been at a place. They are known for as long as nobody else needs it: one that is closed is asked about once more.
+/// Listeners that have been at a place. They are remembered as long as no other listeners need it:
+/// the program is asked about a closed one once more.
 #[derive(Debug, Default)]
 struct Place {
     cookies: Vec<u64>,
@@ -68,7 +76,8 @@ impl fmt::Debug for Accept {
 }
 
 impl Accept {
-    /// Has the kernel take the program, for so many workers (1 to 256). `cores`: on which core each of them runs, by worker; None: on none of its own.
+    /// Loads the program into the kernel, for `workers` workers (1 to 256). `cores`: the core on
+    /// which each of them runs, by worker; None: on no particular core.
     ///
     /// # Errors
     /// See [`BpfError`].
@@ -78,21 +87,21 @@ impl Accept {
         }
         let workers = workers.clamp(1, 256);
         let mut loader = EbpfLoader::new();
-        // Types of the kernel matter to none of the programs; it may have none to offer.
+        // The programs need no kernel type information; the kernel may have none to offer.
         loader.btf(None);
         loader.map_max_entries("board", workers);
         loader.map_max_entries("sockets", workers * GROUPS_MAX);
-        // A predecessor may have had more workers, whose sockets are inherited.
+        // A predecessor may have had more workers, and its sockets are inherited.
         loader.map_max_entries("groups", workers.max(64) * GROUPS_MAX * KNOWN_EACH);
         let mut object = loader.load(OBJECT).map_err(of_object)?;
-        // Before any map is let go: it names them by their descriptors.
+        // Before any map is dropped: the program refers to maps by their descriptors.
         let program = object.program_mut(PROGRAM).ok_or_else(|| kernel("the object has no program"))?;
         <&mut SkReuseport>::try_from(program).map_err(of_program)?.load().map_err(of_program)?;
         map::<Array<_, u32>>(&mut object, "workers")?.set(0, workers, 0).map_err(of_map)?;
         let mut of_cores: Array<_, u32> = map(&mut object, "cores")?;
         let all = of_cores.len();
         for (worker, core) in (0..workers).zip(cores).filter_map(|(worker, core)| Some((worker, (*core)?))) {
-            // The first one that a core has; one beyond the table has none.
+            // The first worker of each core; a core beyond the table has none.
             if core < all && of_cores.get(&core, 0).map_err(of_map)? == 0 {
                 of_cores.set(core, worker + 1, 0).map_err(of_map)?;
             }
@@ -107,11 +116,13 @@ impl Accept {
         self.board.fd().as_fd()
     }
 
-    /// Has the program choose from listeners that share one address from now on, in place of any program that they have.
+    /// From now on the program chooses from listeners that share one address, in place of any
+    /// program that they have.
     ///
     /// # Errors
-    /// The operating system's. `ResourceBusy`: another program chooses from one of them, and lets it go when its process does, or wants to;
-    /// `StorageFull`: there are [`GROUPS_MAX`] addresses. Then the kernel goes by the hash.
+    /// The operating system's. `ResourceBusy`: another program chooses from one of them, and
+    /// releases it when its process ends, or when it wants to; `StorageFull`: [`GROUPS_MAX`]
+    /// addresses are in use. Then the kernel chooses by hash.
     pub fn add(&mut self, listeners: &[Listener<'_>]) -> io::Result<Group> {
         let Some(first) = listeners.first() else { return Err(io::ErrorKind::InvalidInput.into()) };
         let group = self.vacant()?;
@@ -125,23 +136,25 @@ impl Accept {
         }
     }
 
-    /// These listeners go: others may have their place, and while nobody does, who waits at one that is closed goes to another one of them.
+    /// Marks these listeners as leaving: others may take their place. Until then, clients that wait
+    /// at a closed one are moved to another listener of the group.
     pub fn leave(&mut self, group: Group) {
         if let Some(place) = self.places.get_mut(group.0 as usize) {
             place.is_left = true;
         }
     }
 
-    /// Lets go of these listeners, so that another program may choose from them. Until then the kernel goes by the hash.
+    /// Releases these listeners, so that another program may choose from them. Until then the
+    /// kernel chooses by hash.
     pub fn release(&mut self, group: Group) {
         self.leave(group);
         let Some(place) = self.places.get_mut(group.0 as usize) else { return };
         for cookie in place.cookies.drain(..) {
-            // One that is not there is what is wanted.
+            // A missing entry is fine.
             let _ = self.groups.remove(&cookie);
         }
         for at in 0..self.workers {
-            // A listener that is closed has left its place by itself.
+            // A closed listener has already left its place.
             let _ = self.sockets.clear_index(&(group.0 * self.workers + at));
         }
     }
@@ -151,7 +164,7 @@ impl Accept {
         program.try_into().map_err(io::Error::other)
     }
 
-    /// A place for listeners: one that none ever had, else one that those have left who had it.
+    /// A place for listeners: one that was never used, otherwise one that its listeners have left.
     fn vacant(&mut self) -> io::Result<Group> {
         if self.places.len() < GROUPS_MAX as usize {
             self.places.push(Place::default());
@@ -171,7 +184,7 @@ impl Accept {
                 self.sockets.set(first_place + worker, socket, 0).map_err(io_error)?;
             }
         }
-        // Any of them may be the one that the program is asked by.
+        // Any of them may be the one for which the program is asked.
         for Listener { socket, .. } in listeners {
             let cookie = socket_cookie(socket)?;
             self.groups.insert(cookie, first_place, 0).map_err(io_error)?;
@@ -181,7 +194,7 @@ impl Accept {
     }
 }
 
-/// What the kernel said of a program for listeners.
+/// The kernel's error for attaching a program to listeners.
 fn of_attach(error: &aya::programs::ProgramError) -> io::Error {
     use aya::programs::{ProgramError, SkReuseportError};
     match error {

@@ -1,4 +1,4 @@
-//! What loading programs can come to, in words.
+//! The ways in which loading programs can fail, in words.
 
 use std::fmt;
 use std::io;
@@ -50,7 +50,7 @@ pub(crate) fn io_error(error: MapError) -> io::Error {
 
 pub(crate) fn of_io(error: &io::Error) -> BpfError {
     match Errno::from_io_error(error) {
-        // EACCES is what the kernel says of a program that it does not take.
+        // EACCES: the kernel rejects the program.
         Some(Errno::PERM) => BpfError::NotPermitted,
         _ => BpfError::Kernel(error.to_string()),
     }
@@ -73,7 +73,7 @@ pub(crate) fn of_program(error: ProgramError) -> BpfError {
         ProgramError::LoadError { io_error, verifier_log } => match of_io(&io_error) {
             BpfError::Kernel(why) => {
                 let log = verifier_log.to_string();
-                // Behind its reason stand statistics.
+                // Statistics follow the reason.
                 let is_count = |line: &&str| {
                     ["processed ", "stack depth ", "verification time "].iter().any(|word| line.starts_with(word))
                 };

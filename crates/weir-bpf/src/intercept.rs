@@ -1,8 +1,10 @@
-//! TCP connections that this machine forwards are led into a network namespace, whose sockets end and continue them (`bpf/intercept.bpf.c`, which says
-//! which, and how). When this is dropped, or the process ends in whatever way, all is as before. First packets may be held there until their server has
-//! answered ([`Hold`]).
+//! Redirects TCP connections that this machine forwards into a network namespace with sockets that
+//! end and continue them (`bpf/intercept.bpf.c` says which, and how). When this is dropped, or the
+//! process ends in any way, everything is as before. First packets may be held there until their
+//! server has answered ([`Hold`]).
 //!
-//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the namespace whose connections they are; afterwards nothing. Linux 6.6 (tcx).
+//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the namespace that the
+//! connections belong to; afterwards nothing. Linux 6.6 (tcx).
 
 use std::fmt;
 use std::io;
@@ -21,7 +23,8 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/intercept.bpf.o");
 
 /// The program that takes new connections.
 const TAKES: &str = "to_servers";
-/// Connections of which is remembered that they were taken: with more, those that are over are told so later.
+/// Connections that are remembered as taken: with more, senders on ended connections learn of the
+/// end later.
 const BEGUN_MAX: u32 = 1 << 16;
 
 /// An interface whose packets are looked at.
@@ -40,7 +43,7 @@ pub struct Side {
 /// Where connections are led.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inside<'a> {
-    /// The namespace, as this one calls it (IFLA_LINK_NETNSID of the interface).
+    /// The number of the namespace as seen from this one (IFLA_LINK_NETNSID of the interface).
     pub namespace: u32,
     /// The interface here, one of a pair (veth(4)).
     pub name: &'a str,
@@ -53,15 +56,16 @@ pub struct Inside<'a> {
 /// First packets of connections to the ports, from clients to servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Led inside.
+    /// Redirected inside.
     pub taken: u64,
-    /// Left alone, because that was [asked](Intercept::pass_by), or nobody listens inside.
+    /// Left alone, because that was [requested](Intercept::pass_by), or no socket listens inside.
     pub passed_by: u64,
-    /// The same, for they have options that a second connection could not keep: MD5 (RFC 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
+    /// Left alone, because they have options that a second connection could not keep: MD5 (RFC
+    /// 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
     pub with_options: u64,
-    /// The same, for this machine has changed their addresses or ports (NAT).
+    /// Left alone, because this machine has changed their addresses or ports (NAT).
     pub changed: u64,
-    /// The same, for nobody has said in time that weir [runs](Intercept::runs_for).
+    /// Left alone, because weir was not reported to be [running](Intercept::runs_for) in time.
     pub unserved: u64,
 }
 
@@ -70,19 +74,21 @@ pub struct Intercept {
     settings: Array<MapData, Settings>,
     alive: Array<MapData, u64>,
     counts: PerCpuArray<MapData, u64>,
-    /// Goes before the others, also when the process is killed: the kernel closes descriptors then in the order of their numbers, the last first
-    /// (`task_work_run`, kernel/task_work.c). What is sent after that is received by this machine, which knows where it belongs.
+    /// Detached before the others, even when the process is killed: the kernel closes descriptors
+    /// then in the order of their numbers, the last first (`task_work_run`, kernel/task_work.c).
+    /// Packets sent after that are received by this machine, which knows where they belong.
     leaves: Option<FdLink>,
-    /// Kept open so that no lower descriptor than theirs becomes free, which that one would get.
+    /// Kept open so that no descriptor below theirs becomes free, which `leaves` would get.
     _ports: Array<MapData, u64>,
     /// The programs stay in their places while they are open.
     _links: Vec<FdLink>,
 }
 
-/// Where first packets are held, in the namespace that connections are led to.
+/// Where first packets are held, in the namespace that connections are redirected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding<'a> {
-    /// The interface that leads out of it, an Ethernet that looks for nobody's address: its name and number.
+    /// The interface that leads out of it, an Ethernet that does not resolve addresses: its name
+    /// and number.
     pub out: (&'a str, u32),
     /// The TUN device that first packets are read from, and written to when held ones go on: its name and number.
     pub device: (&'a str, u32),
@@ -90,7 +96,8 @@ pub struct Holding<'a> {
     pub hardware: [u8; 6],
 }
 
-/// First packets go to a device, instead of a listener or besides. When this is dropped they go to the listener alone.
+/// First packets are sent to a device, instead of a listener or in addition to it. When this is
+/// dropped they are sent to the listener alone.
 pub struct Hold {
     holding: Array<MapData, HoldingWords>,
     _links: Vec<FdLink>,
@@ -107,7 +114,7 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Whether first packets go to the listener at once, and nowhere else.
+    /// Whether first packets are sent to the listener at once, and nowhere else.
     ///
     /// # Errors
     /// The operating system's.
@@ -131,7 +138,7 @@ impl fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Has the kernel take them.
+    /// Loads them into the kernel.
     ///
     /// # Errors
     /// See [`BpfError`].
@@ -139,18 +146,19 @@ impl Programs {
         load().map(|object| Programs { object, holds: false })
     }
 
-    /// Holds first packets from now on. For a thread in the namespace that they are led to.
+    /// Holds first packets from now on. For a thread in the namespace that they are redirected to.
     ///
     /// # Errors
     /// See [`BpfError`].
     pub fn hold(&mut self, at: Holding<'_>) -> Result<Hold, BpfError> {
-        // Held ones last: what is written finds its program.
+        // Held ones come last: written packets then find their program.
         let hold = self.read_first(at, false, &[("release", at.device.0), ("hold", at.out.0)])?;
         self.holds = true;
         Ok(hold)
     }
 
-    /// Has copies of first packets go to the device from now on, which is not written to. Otherwise as [`Programs::hold`].
+    /// From now on copies of first packets are sent to the device, which is not written to.
+    /// Otherwise as [`Programs::hold`].
     ///
     /// # Errors
     /// See [`BpfError`].
@@ -185,7 +193,7 @@ impl fmt::Debug for Intercept {
 }
 
 impl Intercept {
-    /// Whether it could begin, as far as that is a matter of the kernel. Nothing is changed.
+    /// Whether interception could begin, as far as that depends on the kernel. Nothing is changed.
     ///
     /// # Errors
     /// See [`BpfError`].
@@ -193,7 +201,8 @@ impl Intercept {
         load().map(drop)
     }
 
-    /// Whether another one takes new connections that leave by the interface of this name. A kernel or a process that may not say so says no.
+    /// Whether another program takes new connections that leave by the interface of this name.
+    /// False if the kernel or the process may not tell.
     pub fn is_at(server: &str) -> bool {
         let there = SchedClassifier::query_tcx(server, TcAttachType::Egress);
         there.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(TAKES)))
@@ -234,7 +243,7 @@ impl Intercept {
         ];
         settings.set(0, known, 0).map_err(of_map)?;
         let (alive, counts) = (map(object, "alive")?, map(object, "counts")?);
-        // New connections last: they find all the others in their places.
+        // New connections come last: they then find all the other programs in their places.
         let reported = holds.then_some(("to_clients", &*client.name, TcAttachType::Egress));
         let onward = client.beside.map(|_| ("onward", &*client.name, TcAttachType::Egress));
         let places = [
@@ -255,8 +264,10 @@ impl Intercept {
         KernelVersion::current().is_ok_and(leaks_nothing)
     }
 
-    /// What is sent by the interface of this name inside is not received at its other end, but leaves by the interfaces beside those of the sides, where
-    /// they have one. For a thread in the namespace that connections are led to. The last step: its program has to be the first to go.
+    /// Packets that are sent by the interface of this name inside are not received at its other
+    /// end. They leave by the interfaces beside those of the sides, where they have one. For a
+    /// thread in the namespace that connections are redirected to. The last step: its program has
+    /// to be the first to be detached.
     ///
     /// # Errors
     /// See [`BpfError`]. All is as before then.
@@ -275,8 +286,10 @@ impl Intercept {
         self.settings.set(0, known, 0).map_err(of_map)
     }
 
-    /// New connections are taken for so long from now on, and then left alone until this is called again. So whatever keeps the process from running, a
-    /// signal that stops it as well, leaves no connection without somebody to accept it. Before the first call they are left alone.
+    /// From now on takes new connections for this time, and then leaves them alone until this is
+    /// called again. So if anything keeps the process from running, even a signal that stops it, no
+    /// connection is left without a process that accepts it. Before the first call they are left
+    /// alone.
     ///
     /// # Errors
     /// The operating system's.
@@ -288,7 +301,7 @@ impl Intercept {
         self.alive.set(0, until, 0).map_err(of_map)
     }
 
-    /// What became of first packets.
+    /// Counts of the outcomes of first packets.
     ///
     /// # Errors
     /// The operating system's.
@@ -316,11 +329,11 @@ fn load() -> Result<Ebpf, BpfError> {
         return Err(kernel("it needs Linux 6.6 or later (tcx)"));
     }
     let mut loader = EbpfLoader::new();
-    // Types of the kernel matter to none of the programs; it may have none to offer.
+    // The programs need no kernel type information; the kernel may have none to offer.
     loader.btf(None);
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
-    // Before any map is let go: they name them by their descriptors.
+    // Before any map is dropped: the programs refer to maps by their descriptors.
     for name in ["from_outside", TAKES, "from_inside", "to_clients", "onward", "leave", "hold", "release"] {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
@@ -332,7 +345,8 @@ fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifi
     object.program_mut(name).ok_or_else(missing)?.try_into().map_err(of_program)
 }
 
-/// Puts a program to an interface, in front of those that are there, by a link that ends with its descriptor.
+/// Attaches a program to an interface, in front of those that are there, by a link that ends with
+/// its descriptor.
 fn attach(object: &mut Ebpf, name: &str, interface: &str, kind: TcAttachType) -> Result<FdLink, BpfError> {
     let program = program(object, name)?;
     let id = program.attach_with_options(interface, kind, TcAttachOptions::TcxOrder(LinkOrder::first()));

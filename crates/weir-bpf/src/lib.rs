@@ -1,7 +1,9 @@
-//! Programs that the kernel runs for weir (eBPF), and how they get there. Ring 1: it knows the operating system, and nothing of a proxy.
+//! Programs that the kernel runs for weir (eBPF), and how they are loaded. Ring 1: it knows the
+//! operating system, and nothing of a proxy.
 //!
-//! Sources are C, in `bpf/`, with the objects that they become beside them: whoever builds weir needs no compiler for C. A test makes each object
-//! anew and compares. Nothing is pinned: what is attached goes with the process, however that ends.
+//! Sources are C, in `bpf/`, with the compiled objects beside them: building weir needs no compiler
+//! for C. A test compiles each object again and compares. Nothing is pinned: attached programs are
+//! removed with the process, however that ends.
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -1,8 +1,10 @@
-//! Addresses whose packets are dropped in the driver of a network card (XDP, `bpf/bans.bpf.c`), before the kernel makes anything of them.
+//! Drops packets from addresses in the driver of a network card (XDP, `bpf/bans.bpf.c`), before the
+//! kernel processes them in any way.
 //!
-//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the network namespace of the interfaces; afterwards nothing.
-//! Only drivers that run such programs by themselves are taken: with the kernel's own way (generic XDP) each packet that is served would cost more.
-//! Bounds: as many hosts, and as many networks, as [`Xdp::open`] was told.
+//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the network namespace
+//! of the interfaces; afterwards nothing. Only drivers that run such programs natively are
+//! accepted: with the kernel's own way (generic XDP) each served packet would cost more. Bounds: as
+//! many hosts, and as many networks, as [`Xdp::open`] is given.
 
 use std::fmt;
 use std::io;
@@ -28,10 +30,11 @@ mod tests;
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/bans.bpf.o");
 const PROGRAM: &str = "drop_banned";
 
-/// Addresses that begin alike: the first of them, and how many bits are alike (1 to 32, or 1 to 128). Bits behind those are 0.
+/// Addresses with a common prefix: the first of them, and the length of the prefix in bits (1 to
+/// 32, or 1 to 128). Bits behind the prefix are 0.
 pub type Network = (IpAddr, u8);
 
-/// To which ports packets are dropped.
+/// The ports to which packets are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ports<'a> {
     /// TCP to these.
@@ -40,7 +43,7 @@ pub enum Ports<'a> {
     All,
 }
 
-/// What has been dropped.
+/// Counts of dropped packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Packets.
@@ -52,9 +55,9 @@ pub struct Dropped {
 /// Why packets are not dropped.
 #[derive(Debug)]
 pub enum XdpError {
-    /// There is no such interface.
+    /// The interface does not exist.
     NoInterface(String),
-    /// The interface has a program of somebody else.
+    /// Another program is attached to the interface.
     Taken(String),
     /// The driver of the interface can't run programs, or not with the size of packets that it is set to.
     NotNative(String),
@@ -87,7 +90,7 @@ impl From<BpfError> for XdpError {
     }
 }
 
-/// The maps of one family of addresses, keys as they stand on the wire.
+/// The maps of one family of addresses, with keys in network byte order.
 struct Family<H: aya::Pod, A: aya::Pod> {
     hosts: HashMap<MapData, H, u64>,
     networks: LpmTrie<MapData, A, u64>,
@@ -97,7 +100,7 @@ struct Family<H: aya::Pod, A: aya::Pod> {
 #[derive(Debug)]
 struct Place {
     name: String,
-    /// Its number: an interface that was made anew under its name has another one.
+    /// Its number: an interface that was created again under its name has another number.
     number: u32,
     link: FdLink,
 }
@@ -107,7 +110,7 @@ pub struct Xdp {
     v4: Family<[u8; 4], [u8; 4]>,
     v6: Family<[u8; 8], [u8; 16]>,
     dropped: PerCpuArray<MapData, [u64; 2]>,
-    /// The program stays there while they are open.
+    /// The program remains there while they are open.
     links: Vec<Place>,
     /// Runs the program.
     #[cfg(test)]
@@ -121,8 +124,10 @@ impl fmt::Debug for Xdp {
 }
 
 impl Xdp {
-    /// Puts the program to these interfaces, for so many blocked hosts (IPv4 addresses and /64 of IPv6) and as many other networks, of which those
-    /// in `allowed` are never dropped. It takes the places of one before: between the two no packet goes by, and no driver stops to make room.
+    /// Attaches the program to these interfaces, for the given numbers of blocked hosts (IPv4
+    /// addresses and /64 of IPv6) and of other networks. Networks in `allowed` are never dropped.
+    /// It takes the places of a program `before`: no packet passes between the two, and no driver
+    /// stops to make room.
     ///
     /// # Errors
     /// See [`XdpError`]. Then no interface has it, nor the one before.
@@ -136,14 +141,14 @@ impl Xdp {
         let numbers = numbers(interfaces)?;
         let allowed_max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
         let mut loader = EbpfLoader::new();
-        // Types of the kernel matter to none of the programs; it may have none to offer.
+        // The programs need no kernel type information; the kernel may have none to offer.
         loader.btf(None);
         for name in ["hosts4", "hosts6", "networks4", "networks6"] {
             loader.map_max_entries(name, hosts_max.max(1));
         }
         loader.map_max_entries("allowed4", allowed_max).map_max_entries("allowed6", allowed_max);
         let mut object = loader.load(OBJECT).map_err(of_object)?;
-        // Before any map is let go: it names them by their descriptors.
+        // Before any map is dropped: the program refers to maps by their descriptors.
         program(&mut object)?.load().map_err(|error| of_program(error, ""))?;
         look_at(&mut object, ports)?;
         let mut allow4: LpmTrie<_, [u8; 4], u8> = map(&mut object, "allowed4")?;
@@ -169,9 +174,10 @@ impl Xdp {
         })
     }
 
-    /// Blocks these, each for so long; one that is blocked already gets this time. Returns those that found no place, and why.
+    /// Blocks each of these for the given time; one that is blocked already gets the new time.
+    /// Returns those for which no place was left, and why.
     ///
-    /// Whose time is up keeps its place until it is [removed](Xdp::remove).
+    /// An entry with an expired time keeps its place until it is [removed](Xdp::remove).
     pub fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
         let now_ns = now_ns();
         let until = |time: Duration| now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -179,19 +185,19 @@ impl Xdp {
         blocks.iter().filter_map(add).map(failed).collect()
     }
 
-    /// Blocks these no more. Returns those that could not be taken out: NotFound is one that was not there.
+    /// Unblocks these. Returns those that could not be removed: NotFound is one that was not there.
     pub fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
         blocks.iter().filter_map(|network| Some((*network, self.take(*network).err()?))).map(failed).collect()
     }
 
-    /// Whether the interfaces are still those that it was put to.
+    /// Whether the interfaces are still those that it was attached to.
     pub fn is_in_place(&self) -> bool {
         let names: Vec<String> = self.links.iter().map(|place| place.name.clone()).collect();
         let are_same = |(place, (_, number)): (&Place, &(String, u32))| place.number == *number;
         numbers(&names).is_ok_and(|numbers| self.links.iter().zip(&numbers).all(are_same))
     }
 
-    /// What has been dropped since it was opened.
+    /// Counts of packets dropped since it was opened.
     ///
     /// # Errors
     /// The operating system's.
@@ -220,7 +226,7 @@ impl Xdp {
     }
 }
 
-/// The part of an address that one client has.
+/// The part of an address that belongs to one client.
 fn first_half(address: std::net::Ipv6Addr) -> [u8; 8] {
     *address.octets().first_chunk().unwrap_or(&[0; 8])
 }
@@ -249,10 +255,11 @@ fn program(object: &mut Ebpf) -> Result<&mut Program, XdpError> {
     object.program_mut(PROGRAM).ok_or_else(missing)?.try_into().map_err(|error| of_program(error, ""))
 }
 
-/// The numbers of interfaces: nothing is done before all are known, for a driver may stop for a moment when it gets a program, or loses it.
+/// The numbers of interfaces. Nothing is changed before all are known, because a driver may stop
+/// for a moment when it gets a program, or loses it.
 fn numbers(interfaces: &[String]) -> Result<Vec<(String, u32)>, XdpError> {
     let kernel = |error: rustix::io::Errno| XdpError::Kernel(error.to_string());
-    // Programs of kernels before stay when the process dies.
+    // On earlier kernels programs remain when the process dies.
     if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(5, 9, 0)) {
         return Err(XdpError::Kernel("it needs Linux 5.9 or later".to_owned()));
     }
@@ -266,7 +273,8 @@ fn numbers(interfaces: &[String]) -> Result<Vec<(String, u32)>, XdpError> {
     interfaces.iter().map(number).collect()
 }
 
-/// Puts the program to the interfaces by links that end with their descriptors: those of a program before, or new ones.
+/// Attaches the program to the interfaces by links that end with their descriptors: those of the
+/// program `before`, or new ones.
 fn attach(object: &mut Ebpf, interfaces: &[(String, u32)], mut before: Vec<Place>) -> Result<Vec<Place>, XdpError> {
     let program = program(object)?;
     let mut links = Vec::new();

@@ -1,5 +1,5 @@
-//! Proves: the objects that weir carries are what their sources become. How: they are made anew and compared; where clang 14 is missing, which
-//! Debian 12 has, the test says so and is done.
+//! Proves: the objects that weir carries match their sources. How: they are compiled again and
+//! compared; where clang 14, the version of Debian 12, is missing, the test says so and ends.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
-//! Proves: the kernel takes the program; new connections go to the worker that has time for them, whoever is late or takes nobody is passed over, what is
-//! given is counted, and whoever waits at a listener that is closed is served by another one. How: real listeners and clients on loopback, whose load
-//! the test writes; without the right to it the tests say so and are done.
+//! Proves: the kernel takes the program; new connections reach the worker that has time for them,
+//! workers that are late or accept nothing are skipped, assignments are counted, and clients that
+//! wait at a closed listener are served by another. How: real listeners and clients on loopback,
+//! with a load that the test writes; without the right to it the tests say so and end.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -78,7 +79,7 @@ impl Board {
         self.0.set(worker, line, 0).expect("written");
     }
 
-    /// Its turn began so long ago.
+    /// Sets the time since which its turn has been running.
     fn write_turn(&mut self, worker: u32, us: u64) {
         let began = now_us() - us;
         self.write(worker, &[(0, began as u32), (1, (began >> 32) as u32)]);
@@ -106,7 +107,7 @@ fn take(listener: &OwnedFd) -> u32 {
     }
 }
 
-/// So many clients: who gets them.
+/// Connects `count` clients and returns which listener gets how many.
 fn connect(to: SocketAddr, sockets: &[OwnedFd], count: u32) -> Vec<u32> {
     let clients: Vec<_> = (0..count).map(|_| TcpStream::connect(to).expect("connected")).collect();
     let taken: Vec<u32> = sockets.iter().map(take).collect();
@@ -146,7 +147,7 @@ fn of_four_the_most_costly_gets_nothing_and_the_least_costly_the_most() {
     assert_eq!(taken[2], 0);
     // A half, a third and a sixth of the pairs are theirs.
     assert!(taken[1] > taken[0] && taken[3] > 0, "{taken:?}");
-    // When two of the others are late there is nobody else.
+    // When two of the others are late, only this worker remains.
     board.write_turn(0, 10_000_000);
     board.write_turn(3, 10_000_000);
     assert_eq!(connect(address, &sockets, 40), [0, 40, 0, 0]);
@@ -186,7 +187,7 @@ fn among_equals_it_is_the_one_on_whose_core_packets_arrive() {
     };
     hold(&mut board, 100);
     assert_eq!(connect(address, &sockets, 4), [0, 4]);
-    // With more than a sixteenth, or a fifth of the cost, above the other one it is not preferred.
+    // Above the other worker by more than a sixteenth, or a fifth of the cost, it is not preferred.
     hold(&mut board, 110);
     assert_eq!(connect(address, &sockets, 4), [4, 0]);
     hold(&mut board, 100);
@@ -200,7 +201,7 @@ fn whoever_is_late_or_takes_nobody_is_passed_over() {
     let (sockets, address) = listeners(3);
     accept.add(&named(&sockets)).expect("they share a port");
     let mut board = Board::of(&accept);
-    // The other one would be the cheapest.
+    // The remaining worker would be the cheapest.
     for busy in [1, 2] {
         board.write(busy, &[(OPEN_REQUESTS, 100), (SERVICE_NS, 1_000_000)]);
     }
@@ -213,7 +214,7 @@ fn whoever_is_late_or_takes_nobody_is_passed_over() {
     board.write(0, &[]);
     assert_eq!(connect(address, &sockets, 40)[0], board.assigned(0));
     assert!(board.assigned(0) > 0);
-    // With nobody to choose from the kernel does.
+    // With no worker to choose from the kernel chooses.
     (0..3).for_each(|worker| board.write(worker, &[(FLAGS, DRAINS)]));
     connect(address, &sockets, 40);
     assert_eq!([0, 1, 2].map(|worker| board.assigned(worker)), [0; 3]);
@@ -273,7 +274,8 @@ fn a_successor_has_to_wait_until_they_are_let_go() {
     let mut board = Board::of(&new);
     board.write(1, &[]);
     assert_eq!((connect(address, &sockets, 20), board.assigned(1)), (vec![0, 20], 20));
-    // The process of that one ends. Its program stays until there is another one, and goes in its own time then.
+    // The process with the new program ends. That program remains until another replaces it, and
+    // the kernel removes it in its own time.
     drop(new);
     let until_us = now_us() + 60_000_000;
     while let Err(error) = old.add(&named(&sockets)) {

@@ -1,6 +1,7 @@
-//! Proves: the kernel takes the program, and it drops the packets that a model of it in Rust says, counted and to the byte, however they are cut short.
-//! How: the kernel runs it on packets that are made here (BPF_PROG_TEST_RUN), which needs no interface; without the right to it the tests
-//! say so and are done. What a driver makes of it is tested end to end.
+//! Proves: the kernel takes the program, and it drops exactly the packets that a model of it in
+//! Rust says, counted and to the byte, however they are cut short. How: the kernel runs it on
+//! packets that are made here (BPF_PROG_TEST_RUN), which needs no interface; without the right to
+//! it the tests say so and end. How drivers run it is tested end to end.
 
 use std::net::Ipv6Addr;
 
@@ -31,7 +32,7 @@ fn run(xdp: &Xdp, packet: &[u8]) -> u32 {
     program.test_run(options).expect("it runs").return_value
 }
 
-/// What a packet is made of.
+/// The parts of a packet.
 #[derive(Debug, Clone)]
 struct Packet {
     vlans: Vec<u16>,
@@ -77,7 +78,7 @@ impl Packet {
         bytes
     }
 
-    /// Whether this is a packet to a port, whose head is whole.
+    /// Whether this is a packet to a port, with a complete header.
     fn is_to(&self, ports: Ports<'_>) -> bool {
         let is_fragment = self.source.is_ipv4() && self.fragment & 0x1fff != 0;
         let is_ours = match ports {
@@ -154,7 +155,7 @@ proptest! {
         let mut expected = Dropped::default();
         for packet in &packets {
             let bytes = packet.bytes();
-            // A trie answers with the longest network alone, and none lies in another.
+            // A trie answers with the longest network alone, and no network contains another.
             let networks = banned.iter().filter(|((at, bits), _)| *bits != if at.is_ipv4() { 32 } else { 64 });
             prop_assume!(networks.filter(|(network, _)| is_in(*network, packet.source)).count() <= 1);
             let is_banned = model.iter().any(|network| is_in(*network, packet.source));
@@ -184,7 +185,7 @@ fn packets_cut_short_pass() {
         assert!(xdp.add(&[(network, Duration::from_secs(60))]).is_empty());
         for vlans in [vec![], vec![0x8100], vec![0x88a8, 0x8100]] {
             let whole = Packet { vlans, ..Packet::of(source, 80) }.bytes();
-            // The port is the last that is looked at.
+            // The port is examined last.
             let needed = whole.len() - 16;
             for length in 14..=whole.len() {
                 let expected = if length < needed { XDP_PASS } else { XDP_DROP };
@@ -211,7 +212,7 @@ fn who_finds_no_place_is_named() {
     assert!(xdp.add(&hosts[..64]).is_empty(), "their places are free");
 }
 
-/// Also by who may not load anything: it is seen before an interface is touched.
+/// Even a process that may not load anything sees it: it is found before an interface is touched.
 #[test]
 fn a_missing_interface_is_named() {
     let interfaces = ["lo", "weir-none0"].map(str::to_owned);
