@@ -1,7 +1,9 @@
-//! What the worker does for bans: it tells whoever keeps them of clients who offend, and takes what comes of it into force.
+//! The worker's part in bans: it reports offending clients to the keeper of bans, and applies the
+//! resulting sets.
 //!
-//! Called by the worker's loop. A new set is for those who are accepted from then on, in front of a TLS handshake too, and the machines look
-//! through the connections that are there. Bound: what the channel holds; one more is counted and stays limited.
+//! Called by the worker's loop. A new set applies to clients that are accepted from then on, before
+//! a TLS handshake as well; the machines also check the existing connections against it. Bound: the
+//! capacity of the channel; a further offence is counted and its client remains rate-limited.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,19 +16,19 @@ use weir_proxy::shield::bans::{BanSet, Offence};
 
 use crate::worker::Worker;
 
-/// What the worker knows of bans.
+/// The worker's state for bans.
 #[derive(Debug)]
 pub(crate) struct Bans {
-    /// Where clients are told who are to be banned.
+    /// Where clients that are to be banned are reported.
     offences: Option<SyncSender<Offence>>,
-    /// Who is banned.
+    /// The banned clients.
     pub(crate) set: Arc<BanSet>,
-    /// Where clients who speak TLS are judged.
+    /// Where clients that speak TLS are judged.
     pub(crate) door: Rc<RefCell<Door>>,
 }
 
 impl Bans {
-    /// Nobody is banned.
+    /// With no client banned.
     pub(crate) fn new(parts: &Parts) -> Bans {
         let door = Door::new(Arc::clone(&parts.plan), parts.worker, Arc::clone(&parts.counters));
         Bans { offences: None, set: Arc::default(), door: Rc::new(RefCell::new(door)) }
@@ -34,12 +36,13 @@ impl Bans {
 }
 
 impl<D: Driver> Worker<D> {
-    /// Sets where clients are told who are to be banned. Nobody waits: what finds no room is counted.
+    /// Sets where clients that are to be banned are reported. Never blocks: a report without room
+    /// is counted.
     pub fn set_offences(&mut self, offences: SyncSender<Offence>) {
         self.bans.offences = Some(offences);
     }
 
-    /// Others are banned than before, also for machines that are made anew later.
+    /// Replaces the set of bans, also for machines that are created later.
     pub(crate) fn ban(&mut self, bans: Arc<BanSet>) {
         self.bans.door.borrow_mut().set_bans(Arc::clone(&bans));
         self.bans.set = Arc::clone(&bans);
@@ -50,7 +53,7 @@ impl<D: Driver> Worker<D> {
         self.engine.take_offence().or_else(|| self.bans.door.borrow_mut().take_offence())
     }
 
-    /// Hands out who is to be banned.
+    /// Hands out the clients that are to be banned.
     pub(crate) fn tell_offences(&mut self) {
         while let Some(offence) = self.next_offence() {
             if self.bans.offences.as_ref().is_some_and(|offences| offences.try_send(offence).is_err()) {

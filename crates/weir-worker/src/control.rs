@@ -1,4 +1,5 @@
-//! What a worker is told from outside while it runs: to end, what an operator wants, what has become of its errands.
+//! The commands that a running worker gets from outside: to end, orders of operators, and results
+//! of its errands.
 //!
 //! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
 
@@ -21,26 +22,27 @@ use crate::start::ServerSeals;
 /// Commands that one worker may have before it carries them out.
 const COMMANDS_MAX: usize = 1024;
 
-/// What an operator wants of running workers. Each of them must be told.
+/// An operator's command to running workers. Each of them must get it.
 #[derive(Debug, Clone)]
 pub enum Command {
     /// An order for a server, named by its index over all upstreams of the plan.
     Order {
         /// Which server.
         server: u32,
-        /// What it is to do.
+        /// The order.
         order: Order,
     },
-    /// Forget the answers too many of a server: it may earn trust again.
+    /// Forget that a server sent too many responses: it may earn trust again.
     Clear {
         /// Which server.
         server: u32,
     },
-    /// Forget which requests were in flight when servers died: none is a suspect any more.
+    /// Forget which requests were in flight when servers died: none remains a suspect.
     Forgive,
-    /// From now on these clients are banned, and nobody else is.
+    /// From now on exactly these clients are banned.
     Ban(Arc<BanSet>),
-    /// These verdicts on servers, named by their indices over all upstreams of the plan, were kept.
+    /// These verdicts on servers, named by their indices over all upstreams of the plan, were
+    /// restored.
     Judge(Arc<[(u32, Verdict)]>),
     /// From now on this plan is in force.
     Adopt(Arc<Adoption>),
@@ -48,11 +50,11 @@ pub enum Command {
     Open(Arc<Opening>),
     /// Lend the listening sockets, to be given to another process.
     Lend(Arc<Lending>),
-    /// Give idle client connections to another worker. For one worker alone.
+    /// Give idle client connections to another worker. Sent to one worker only.
     Shed {
         /// Which worker.
         to: u16,
-        /// So many at most.
+        /// The maximum number of connections.
         most: u32,
     },
 }
@@ -66,21 +68,21 @@ pub struct Adoption {
     pub servers: Vec<Vec<Arc<ServerStats>>>,
     /// What makes connections to servers speak TLS.
     pub server_seals: ServerSeals,
-    /// Verdicts on servers that are new in it, named by their slots, that were kept.
+    /// Restored verdicts on servers that are new in it, named by their slots.
     pub verdicts: Vec<(u32, Verdict)>,
-    /// By listener of the plan: what becomes of it. None: all stay as they are.
+    /// By listener of the plan: how it changes. None: all remain as they are.
     pub listeners: Option<Vec<ListenerChange>>,
-    /// Why listeners could not be accepted on.
+    /// Why workers could not accept on listeners.
     failed: Mutex<Vec<io::Error>>,
 }
 
 impl Adoption {
-    /// Of a plan whose listeners are those of the one in force.
+    /// For a plan that has the same listeners as the one in force.
     pub fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, server_seals: ServerSeals) -> Adoption {
         Adoption { plan, servers, server_seals, verdicts: Vec::new(), listeners: None, failed: Mutex::default() }
     }
 
-    /// The same with what becomes of the listeners.
+    /// The same with changes of the listeners.
     pub fn with_listeners(self, listeners: Option<Vec<ListenerChange>>) -> Adoption {
         Adoption { listeners, ..self }
     }
@@ -90,7 +92,7 @@ impl Adoption {
         Adoption { verdicts, ..self }
     }
 
-    /// Why listeners could not be accepted on. Ask when all workers have carried it out.
+    /// Why workers could not accept on listeners. Ask when all workers have carried it out.
     pub fn take_failed(&self) -> Vec<io::Error> {
         std::mem::take(&mut self.failed.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -104,15 +106,15 @@ impl Adoption {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
-/// What a worker is told from outside, and reads after it was woken. Looked at once a turn: one load. Commands are rare, so
-/// they lie behind a lock that a worker takes only when a flag says so.
+/// Commands to a worker from outside, which it reads after it was woken. Checked once a turn: one
+/// load. Commands are rare, so they are behind a lock that a worker takes only when a flag says so.
 #[derive(Debug, Default)]
 pub struct Control {
     told: AtomicU8,
     commands: Mutex<Vec<Command>>,
     /// At most one for each errand that is open.
     news: Mutex<Vec<News>>,
-    /// Listeners that another process has taken over when this one is to drain.
+    /// Listeners that another process has taken over when this worker is to drain.
     taken: Mutex<Vec<Location>>,
 }
 
@@ -149,15 +151,15 @@ impl Control {
         self.told.fetch_or(STOP, Ordering::Release);
     }
 
-    /// Whether it was told to drain or to end.
+    /// Whether it got the command to drain or to end.
     pub fn is_ending(&self) -> bool {
         self.told() & (DRAIN | STOP) != 0
     }
 
-    /// Carry this out, after all that was told before.
+    /// Queues a command behind all earlier ones.
     ///
     /// # Errors
-    /// [`Busy`]; nothing was told then.
+    /// [`Busy`]; the command was not queued then.
     pub fn command(&self, command: Command) -> Result<(), Busy> {
         let mut commands = self.commands();
         if commands.len() >= COMMANDS_MAX {

@@ -25,7 +25,8 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Of workers that run and are bound as [`crate::Setup`] said. Call it on a thread that may use all cores of this process.
+    /// For running workers that are bound as [`crate::Setup`] said. Call it on a thread that may
+    /// use all cores of this process.
     pub fn new(workers: &Handle, pinning: Pinning) -> Cores {
         let threads = workers.threads().to_vec();
         let places: Vec<Arc<Place>> = workers.views().iter().map(|view| Arc::clone(&view.place)).collect();
@@ -39,8 +40,8 @@ impl Cores {
         }
     }
 
-    /// Looks at them all: writes on the board how much they are starved, lets those go whose cores are taken, and adapts how they are
-    /// scheduled. Gives the workers that are bound in another way from now on.
+    /// Checks all of them: writes on the board how much they are starved, unpins those whose cores
+    /// are taken, and adapts how they are scheduled. Returns the workers whose binding changed.
     pub fn look(&mut self) -> Vec<Change> {
         self.starvation.look(&self.board);
         let lines = self.board.lines();

@@ -1,7 +1,9 @@
-//! What a worker is doing right now, for the main thread, which looks whether it comes on (docs/hostile.md K3).
+//! The step that a worker is in right now, for the main thread, which checks that the worker makes
+//! progress (docs/hostile.md K3).
 //!
-//! Written by the worker with plain stores before each step of its turn. The main thread reads it some times a second, and blames a step that takes
-//! too long ([`Doing::blame`]): the worker looks at that after each event of a client, and ends the client whose event it was.
+//! Written by the worker with plain stores before each step of its turn. The main thread reads it
+//! some times a second, and blames a step that takes too long ([`Doing::blame`]). The worker checks
+//! for blame after each event of a client, and ends the client whose event it was.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -11,15 +13,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 pub enum Step {
     /// In the driver: waiting, or talking to the kernel.
     Driving,
-    /// With something that happened on a client's connection.
+    /// With an event of a client's connection.
     Client,
-    /// With something that happened on a connection to a server.
+    /// With an event of a connection to a server.
     Server,
     /// With mail of another worker.
     Mail,
     /// With timers and sync points.
     Timers,
-    /// With what is to be sent, connected and closed.
+    /// With sends, connects and closes.
     Acting,
 }
 
@@ -54,7 +56,7 @@ impl Doing {
     #[inline]
     pub(crate) fn set(&self, step: Step) {
         self.step.store(step as u8, Relaxed);
-        // Nobody else writes it.
+        // Only this worker writes it.
         self.steps.store(self.steps.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
@@ -63,7 +65,7 @@ impl Doing {
         Step::ALL.into_iter().find(|step| *step as u8 == self.step.load(Relaxed)).unwrap_or(Step::Driving)
     }
 
-    /// Steps that were begun, that one included which is under way.
+    /// The number of steps begun, including the one under way.
     pub fn steps(&self) -> u64 {
         self.steps.load(Relaxed)
     }

@@ -1,9 +1,12 @@
-//! Threads beside the workers that compress parts of large answers, so that no other client waits for that. docs/semantics.md §18.
+//! Threads beside the workers that compress parts of large responses, so that no other client waits
+//! for that. docs/semantics.md §18.
 //!
-//! Made by [`crate::prepare`]; a worker hands a [`Job`] over when its machines want it and hears [`News::Encoded`] like any news. Jobs are done in the order in
-//! which they come, by as many threads as there are workers, on all cores that the process may use: which worker has many of them is chance.
-//! They give way to workers, and a thread is there only when there was work for it. Bounds: of each worker [`JOBS_MAX`] are open, and what is in them is
-//! bounded by the machines. A job that can't be taken is done by its worker, as in the time before there were threads.
+//! Made by [`crate::prepare`]. A worker hands over a [`Job`] when its machines want it, and
+//! [`News::Encoded`] arrives like any news. Jobs are done in the order in which they come, by as
+//! many threads as workers, on all cores that the process may use: which worker has many of them is
+//! chance. The threads yield to workers, and a thread exists only when it has been needed. Bounds:
+//! each worker has [`JOBS_MAX`] open, and the machines bound their contents. A job that is not
+//! accepted is done by its worker itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,11 +20,12 @@ use crate::start::Handle;
 
 /// Jobs that one worker may have open: a second of one thread's work, by default and with text.
 pub(crate) const JOBS_MAX: usize = 256;
-/// How much the threads give way: a quarter of a core that a worker wants all of. Less would stop downloads where workers are busy, and what nice
-/// programs use counts as idle (`scheduling.rs`), so that it changes nothing about how workers are woken.
+/// How much the threads yield: they get a quarter of a core that a worker wants all of. Less would
+/// stop downloads while workers are busy. Time that nice programs use counts as idle
+/// (`scheduling.rs`), so it does not change how workers are woken.
 const NICE: i32 = 5;
 
-/// The threads. They end with its drop, and what they have not begun is forgotten.
+/// The threads. They end when it is dropped, and jobs not yet begun are forgotten.
 #[derive(Debug)]
 pub(crate) struct Pool(Arc<Shared>);
 
@@ -30,10 +34,10 @@ struct Shared {
     state: Mutex<State>,
     /// There is a job, or the end.
     wanted: Condvar,
-    /// Whom to tell; nothing is taken before it is known.
+    /// The workers that get the results; no job is taken before it is set.
     handle: OnceLock<Handle>,
     threads_max: usize,
-    /// The cores of the process: who starts a thread may be bound to one.
+    /// The cores of the process: the thread that starts one may be bound to one core.
     cores: Option<CpuSet>,
 }
 
@@ -47,7 +51,7 @@ struct State {
 }
 
 impl Pool {
-    /// One of so many threads at most. Call it on a thread that may use all cores.
+    /// A pool of at most this number of threads. Call it on a thread that may use all cores.
     pub(crate) fn new(threads_max: usize) -> Pool {
         let cores = rustix::thread::sched_getaffinity(None).ok();
         let (state, wanted, handle) = Default::default();
@@ -59,7 +63,7 @@ impl Pool {
         Encoders(Arc::clone(&self.0))
     }
 
-    /// The workers run: they can be told what has become of their jobs.
+    /// The workers run: they can now get the results of their jobs.
     pub(crate) fn set_handle(&self, handle: Handle) {
         // Only the first one counts.
         let _ = self.0.handle.set(handle);
@@ -71,7 +75,7 @@ impl Drop for Pool {
         let State { threads, jobs, .. } = self.0.end();
         drop(jobs);
         for thread in threads {
-            // Its panic would be told on standard error.
+            // A panic of the thread would already be on standard error.
             let _ = thread.join();
         }
     }
@@ -85,13 +89,13 @@ impl Encoders {
     /// Takes a job of a worker without waiting. Exactly one [`News::Encoded`] follows, by [`Handle::tell`].
     ///
     /// # Errors
-    /// The job, when nobody runs it; nothing follows then.
+    /// The job, when no thread accepts it; nothing follows then.
     pub(crate) fn run(&self, worker: u16, job: Box<Job>) -> Result<(), Box<Job>> {
         let mut state = self.0.lock();
         if state.is_over || self.0.handle.get().is_none() {
             return Err(job);
         }
-        // Each that waits has one of the jobs that are there.
+        // Each idle thread takes one of the waiting jobs.
         if state.idle <= state.jobs.len() && state.threads.len() < self.0.threads_max {
             let thread = start(&self.0, state.threads.len());
             state.threads.extend(thread);
@@ -118,11 +122,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread does.
+    /// The loop of one thread.
     fn work(&self) {
-        // What it reads is strangers'.
+        // It reads untrusted data.
         let _ = weir_io::forgo_network();
-        // Refused only where threads have no cores or priorities of their own: then they have those of who started them.
+        // Rejected only where threads have no cores or priorities: then they have those of the
+        // thread that started them.
         if let Some(cores) = &self.cores {
             let _ = rustix::thread::sched_setaffinity(None, cores);
         }
@@ -132,14 +137,14 @@ impl Shared {
         }
     }
 
-    /// No thread begins anything more: what there was.
+    /// Ends the pool: no thread begins another job. Returns the previous state.
     fn end(&self) -> State {
         let state = std::mem::replace(&mut *self.lock(), State { is_over: true, ..State::default() });
         self.wanted.notify_all();
         state
     }
 
-    /// The next job, as soon as there is one; None: there will be none.
+    /// The next job, as soon as one arrives; None: the pool has ended.
     fn next(&self) -> Option<(u16, Box<Job>)> {
         let mut state = self.lock();
         loop {
@@ -158,8 +163,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: nothing is taken before there is somebody to tell, or after the end, and the end waits for the threads. How: without workers, whose
-    //! jobs only machines can make; `crates/weir/tests/e2e/compress.rs` has both.
+    //! Proves: no job is taken before its results can be delivered, or after the end, and the end
+    //! waits for the threads. How: without workers, because only machines can make jobs;
+    //! `crates/weir/tests/e2e/compress.rs` has both.
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Asking a running worker what it is doing: its thread answers between two turns (docs/semantics.md §7).
 //!
-//! The worker compares a number once a turn; only when somebody has asked does it make a report and hand it over. The lock
-//! is held to exchange a pointer. A worker that waits for events is woken; one that is stuck does not answer, which the
-//! asker sees when its patience ends.
+//! The worker compares a number once a turn; only when a question has come does it make a report
+//! and hand it over. The lock is held to exchange a pointer. A worker that waits for events is
+//! woken; a stuck worker does not answer, which the asker notices when its patience ends.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use weir_proxy::observe::report::Report;
 use crate::control::Control;
 use crate::worker::Worker;
 
-/// What a worker says of itself.
+/// A worker's report on itself.
 #[derive(Debug, Clone)]
 pub struct WorkerReport {
     /// Its clients, servers and connections.
@@ -27,7 +27,8 @@ pub struct WorkerReport {
     pub driver_stats: DriverStats,
     /// Processor time of its thread, microseconds.
     pub cpu_us: u64,
-    /// What waits to be accepted, by listener, as far as the system tells. Empty when nothing is accepted any more.
+    /// The accept queues, by listener, as far as the system tells. Empty when nothing is accepted
+    /// any more.
     pub accept_queues: Vec<(SocketAddr, AcceptQueue)>,
     /// Free and all receive buffers for clients.
     pub small_buffers: (u32, u32),
@@ -91,7 +92,7 @@ impl Enquiry {
         self.lock().over
     }
 
-    /// The worker's side, at its end: nobody needs to wait for it any more.
+    /// The worker's side, at its end: waiting for it is now pointless.
     pub(crate) fn close(&self) {
         self.lock().over = true;
         self.answered.notify_all();
@@ -122,7 +123,8 @@ impl Enquiry {
 }
 
 impl<D: Driver> Worker<D> {
-    /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
+    /// Answers open questions with a report, after carrying out the commands that were queued
+    /// before them.
     pub(crate) fn answer(&mut self, control: &Control) {
         let asked = self.enquiry.asked();
         if asked != self.answered {
@@ -138,7 +140,7 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// What the worker is doing. Call it on the worker's thread.
+    /// A report on the worker. Call it on the worker's thread.
     pub fn report(&mut self) -> WorkerReport {
         let accept_queues = self.listeners.queues(&mut self.driver);
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -163,7 +165,8 @@ pub fn enquire(workers: &[Arc<Enquiry>], patience: Duration) -> Vec<Option<Arc<W
 
 #[cfg(test)]
 mod tests {
-    //! Proves: nobody waits for a worker that has ended. How: one that never answers, with patience for an hour.
+    //! Proves: an enquiry does not wait for a worker that has ended. How: one that never answers,
+    //! with patience for an hour.
 
     use super::*;
 

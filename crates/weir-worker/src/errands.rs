@@ -1,10 +1,14 @@
-//! What the machines of one worker have asked of the side thread: name resolution and verification; and what others encode for it
-//! (`encoding.rs`). The worker never waits for either: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
+//! The errands that the machines of one worker have given to the side thread, name resolution and
+//! verification, and the jobs that other threads encode for it (`encoding.rs`). The worker never
+//! waits for either: errands are handed over at the end of a turn, news are heard before one
+//! (`Worker::hear`).
 //!
-//! Bound: [`ERRANDS_MAX`] errands of each kind and [`JOBS_MAX`] jobs open at once, also those of an earlier life of the worker; further jobs
-//! are the worker's own, further errands fail at once, and so do all when nobody runs them. Each client, or user who asks for names, may have as many as are free ([`Shares`]).
-//! New machines give names that former ones gave before them; so verdicts on credentials that those asked for are for nobody, and until
-//! the last of them has come there is no room for others.
+//! Bound: [`ERRANDS_MAX`] errands of each kind and [`JOBS_MAX`] jobs open at once, including those
+//! from before the worker's last restart. Further jobs are run by the worker itself. Further
+//! errands fail at once, and all errands do so without a runner. Each client, or user that asks for
+//! names, may have as many as are free ([`Shares`]). New machines may ask questions under names
+//! that former machines used before. So verdicts on credentials that those requested are discarded,
+//! and until the last of them has come no others are accepted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +19,17 @@ use weir_proxy::forward::shares::{Asker, Shares};
 
 use crate::encoding::{Encoders, JOBS_MAX};
 
-/// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
+/// Errands of one kind that one worker may have open. Kinds are counted separately: guessing
+/// passwords blocks no name resolution.
 pub const ERRANDS_MAX: usize = 4096;
 
-/// Who runs the errands of all workers.
+/// Runs the errands of all workers.
 pub trait Errands: fmt::Debug + Send + Sync {
-    /// Takes an errand of a worker without waiting. Exactly one [`News`] follows, by [`crate::Handle::tell`].
+    /// Takes an errand of a worker without waiting. Exactly one [`News`] follows, by
+    /// [`crate::Handle::tell`].
     ///
     /// # Errors
-    /// The errand, when nobody runs it any more; nothing follows then.
+    /// The errand, when it is no longer accepted; nothing follows then.
     fn run(&self, worker: u16, errand: Errand) -> Result<(), Errand>;
 }
 
@@ -38,13 +44,14 @@ pub(crate) struct Open {
     credentials: Shares,
     /// How many those are.
     verifying: usize,
-    /// Of those, the ones of an earlier life of the worker. While there are any, none are handed over: so the next verdicts are theirs.
+    /// Those of them from before the worker's last restart. While any remain, none are handed over:
+    /// so the next verdicts are theirs.
     orphans: usize,
-    /// Answers to those that were not handed over.
+    /// Results of those that were not handed over.
     failed: Vec<News>,
-    /// Who runs jobs; None: the worker does.
+    /// Runs jobs; None: the worker does.
     encoders: Option<Encoders>,
-    /// Jobs that those have, also of an earlier life.
+    /// Jobs that are being run there, including those from before a restart.
     encoding: usize,
 }
 
@@ -65,12 +72,12 @@ impl Open {
         }
     }
 
-    /// Sets who runs errands.
+    /// Sets the runner of errands.
     pub(crate) fn set_runner(&mut self, runner: Option<Arc<dyn Errands>>) {
         self.runner = runner;
     }
 
-    /// Sets who runs jobs.
+    /// Sets the runner of jobs.
     pub(crate) fn set_encoders(&mut self, encoders: Encoders) {
         self.encoders = Some(encoders);
     }
@@ -88,7 +95,7 @@ impl Open {
         Ok(())
     }
 
-    /// The machines that have asked so far are gone.
+    /// The machines that have given the errands so far no longer exist.
     pub(crate) fn begin_anew(&mut self) {
         self.orphans = self.verifying;
         self.failed.clear();
@@ -122,7 +129,8 @@ impl Open {
         false
     }
 
-    /// What was told, and what has failed without being told.
+    /// Closes the errands of the delivered news. Returns those news, and the failures that were
+    /// never delivered.
     pub(crate) fn close(&mut self, mut told: Vec<News>) -> Vec<News> {
         told.retain(|news| {
             self.forget(news);
@@ -134,7 +142,7 @@ impl Open {
         told
     }
 
-    /// One that was open is not any more.
+    /// Closes an errand that was open.
     fn forget(&mut self, news: &News) {
         match news {
             News::Encoded(_) => self.encoding = self.encoding.saturating_sub(1),
@@ -146,7 +154,7 @@ impl Open {
         }
     }
 
-    /// Whether there are news that nobody tells.
+    /// Whether failures are waiting that no runner delivers.
     pub(crate) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
@@ -154,8 +162,8 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each errand has one answer, whether somebody runs it or not, and no more than the bound are open. How: a runner
-    //! that only counts.
+    //! Proves: each errand has one answer, with or without a runner, and no more than the bound are
+    //! open. How: a runner that only counts.
 
     use super::*;
     use std::path::Path;
@@ -208,7 +216,7 @@ mod tests {
         }
     }
 
-    /// A verdict names its question by a token, which other machines give again.
+    /// A verdict names its question by a token, which other machines may use again.
     #[test]
     fn verdicts_of_an_earlier_life_are_for_nobody() {
         let counts = Arc::new(Counts::default());

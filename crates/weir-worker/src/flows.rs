@@ -1,5 +1,6 @@
-//! What the driver says of connections of `tcp`, for the machine that has them. Called by the worker's loop; it is
-//! little: connects, what comes before a name is known, and the ends of relays.
+//! Passes the driver's events of `tcp` connections to the machine that owns them. Called by the
+//! worker's loop; only a few events occur: connects, bytes before a name is known, and the ends of
+//! relays.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +13,15 @@ use weir_proxy::observe::arms::PathFigures;
 
 use crate::worker::{Worker, class_of, unpack};
 
-/// Receives from a client that was just accepted until told to stop; what one of `tcp` says is not for us until its machine asks for it.
+/// Receives from a client that was just accepted until it is stopped; bytes of a `tcp` client are
+/// not received until its machine asks for them.
 pub(crate) fn receive<D: Driver>(worker: &mut Worker<D>, socket: Socket, client: u64) {
     if !Token::is_flow(client) {
         worker.driver.receive(socket, Receive::Many(class_of(client)));
     }
 }
 
-/// Gives a client that was just accepted its part of several congestion controls.
+/// Assigns one of several congestion controls to a client that was just accepted.
 pub(crate) fn divide<D: Driver>(
     worker: &mut Worker<D>,
     listener: u64,
@@ -54,7 +56,8 @@ pub(crate) fn compare_cores<D: Driver>(worker: &mut Worker<D>, client: u64, serv
     worker.parts.counters.tcp_cores_same.add(u64::from(client == server));
 }
 
-/// A connect to a server could not be begun: it is the server's affair, but where this process, or the machine, has run out of something.
+/// A connect to a server could not be begun: that counts against the server, unless this process,
+/// or the machine, has run out of something.
 pub(crate) fn unstarted<D: Driver>(worker: &mut Worker<D>, token: u64, error: &io::Error) {
     match error {
         _ if Token::is_flow(token) && is_scarcity(error) => {
@@ -77,7 +80,8 @@ pub(crate) fn is_port_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| taken.contains(&errno))
 }
 
-/// The worker is about to stop: resets all that are left, which would else end in order when the driver goes. The closes are queued then.
+/// The worker is about to stop: resets all remaining connections, which would otherwise end in
+/// order when the driver is dropped. The closes are queued then.
 pub(crate) fn stop<D: Driver>(worker: &mut Worker<D>) {
     worker.survive(|worker| {
         worker.engine.begin_turn(worker.driver.now_us());
@@ -106,14 +110,15 @@ pub(crate) fn handle<D: Driver>(worker: &mut Worker<D>, completion: Completion) 
         }
         Event::Ended => on_flow(&mut worker.engine, token, FlowEvent::Ended),
         Event::ReceiveFailed(_) => on_flow(&mut worker.engine, token, FlowEvent::Failed),
-        // A send that has failed is the relay's affair.
+        // The relay handles a send that has failed.
         _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: only what runs out here is taken for that. How: errors of connect(2) and socket(2).
+    //! Proves: only shortages on this machine are taken for such. How: errors of connect(2) and
+    //! socket(2).
 
     use super::*;
 

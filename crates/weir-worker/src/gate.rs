@@ -1,7 +1,8 @@
-//! How clients come in: the machines judge them when they are accepted, and those who speak TLS in front of their handshakes by a [`Door`], which
-//! is the [`Gate`] of the driver.
+//! How clients are admitted: the machines judge them when they are accepted. Clients that speak TLS
+//! are judged before their handshakes by a [`Door`], which is the [`Gate`] of the driver.
 //!
-//! The door is the driver's while that makes a turn, and the worker's in between, which tells it of other plans and bans.
+//! The driver uses the door during its turn. In between the worker uses it, and gives it new plans
+//! and bans.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ impl DoorGate {
 }
 
 impl<D: Driver> Worker<D> {
-    /// A client has connected to a listener; with TLS he has shaken hands.
+    /// A client has connected to a listener; with TLS its handshake is complete.
     pub(crate) fn on_accepted(&mut self, listener: u64, socket: Socket, peer: SocketAddr) {
         self.accepted = true;
         let peer = SocketAddr::new(canonical(peer.ip()), peer.port());
@@ -61,7 +62,7 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-/// What was kept with a connection, for the machines.
+/// The visit that was kept with a connection, for the machines.
 fn visit(pass: Option<Pass>) -> Option<Visit> {
     pass?.downcast::<Visit>().ok().map(|visit| *visit)
 }

@@ -1,7 +1,8 @@
-//! Handing clients over to another process that has the listening sockets as well: they are lent to it, and when it accepts, this one
-//! stops and finishes whom it has.
+//! Hands clients over to another process that has the listening sockets as well: they are lent to
+//! it. When it accepts, this process stops accepting and finishes its own clients.
 //!
-//! Nothing is done to a lent socket that the other process would feel: it is not turned away from, and not shut down.
+//! Nothing is done to a lent socket that the other process would notice: it is neither turned away
+//! from nor shut down.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ pub struct Lent {
     pub address: Location,
     /// The service manager keeps it.
     pub stays_open: bool,
-    /// A descriptor more of it. Several workers may have the same socket.
+    /// Another descriptor of it. Several workers may have the same socket.
     pub socket: OwnedFd,
 }
 
@@ -31,7 +32,7 @@ pub struct Lending {
 }
 
 impl Lending {
-    /// What was lent. Ask when all workers have carried it out.
+    /// The lent sockets. Ask when all workers have carried it out.
     ///
     /// # Errors
     /// A socket can't be lent.
@@ -52,7 +53,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Finishes what is under way; who is new is another process's affair at these listeners. At the others it is as in a drain.
+    /// Finishes what is under way; another process serves new clients at these listeners. At the
+    /// others it is as in a drain.
     pub(crate) fn hand_over(&mut self, taken: &[Location]) {
         self.draining = true;
         self.stop_accepting(taken);
@@ -62,7 +64,7 @@ impl<D: Driver> Worker<D> {
         });
     }
 
-    /// The time is over that clients have to be finished in, but for tunnels.
+    /// The time in which clients have to be finished is over, except for tunnels.
     pub(crate) fn keep_tunnels_only(&mut self) {
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());

@@ -1,9 +1,11 @@
-//! The listeners of a worker: on which terms they accept, how that changes while it runs, and how they go.
+//! The listeners of a worker: on which terms they accept, how those change at run time, and how
+//! listeners are closed.
 //!
-//! One that goes takes no new connections ([`Driver::turn_away`]), accepts those that are being made, or were, and is closed when none of
-//! them waits any more. Its clients are finished. One that another process has as well is left to that one at once
-//! ([`Driver::hand_over`]). Called by the worker's loop and when another plan comes into force. Bounds:
-//! [`ACCEPTING_MAX_US`] for the way out of a listener.
+//! A leaving listener takes no new connections ([`Driver::turn_away`]), accepts those that have
+//! been or are being made, and is closed when none of them waits any more. Its clients are
+//! finished. A listener that another process has as well is left to that process at once
+//! ([`Driver::hand_over`]). Called by the worker's loop and when another plan comes into force.
+//! Bounds: [`ACCEPTING_MAX_US`] for a leaving listener.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,21 +21,22 @@ use crate::start::Sealing;
 use crate::tuning::tuning;
 use crate::worker::Worker;
 
-/// How long a listener that goes accepts those whose connection was being made: longer than a round trip nearly everywhere.
+/// How long a leaving listener accepts connections that were being made: longer than a round trip
+/// nearly everywhere.
 const ACCEPTING_US: u64 = 100_000;
-/// The same while there are some that wait, who may have to until there are descriptors again.
+/// The same while some clients wait, which they may have to until descriptors are available again.
 const ACCEPTING_MAX_US: u64 = 1_000_000;
-/// How soon is looked again whether they do.
+/// Time between two checks of whether they do.
 const ACCEPTING_LOOK_US: u64 = 10_000;
 
-/// What becomes of a listener of the plan that comes into force.
+/// How a listener of the plan that comes into force changes.
 #[derive(Debug)]
 pub struct ListenerChange {
-    /// Which one it was of the plan before, whose sockets and clients stay; None: it is new.
+    /// Its index in the previous plan, from which it keeps sockets and clients; None: it is new.
     pub before: Option<usize>,
     /// Of one that is new: bound and listening, by worker; each is taken once.
     pub sockets: Mutex<Vec<Option<OwnedFd>>>,
-    /// How those speak that it accepts from now on.
+    /// How the connections that it accepts from now on speak.
     pub speech: Speech,
 }
 
@@ -58,32 +61,36 @@ impl ListenerChange {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// By number, which is never given to another one; None: it is gone.
+    /// By number, which is never reused; None: it is closed.
     all: Vec<Option<Listener>>,
     /// Numbers of those of the plan, in its order.
     of_plan: Vec<u32>,
     leaving: Vec<Leaver>,
-    /// Who connects to one of these has connected to nobody else.
+    /// A client that connects to one of these addresses is connecting to this proxy, and not
+    /// through it.
     pub(crate) own: OwnAddresses,
 }
 
-/// A listener that goes.
+/// A leaving listener.
 #[derive(Debug, Clone, Copy)]
 struct Leaver {
     number: u32,
     since_us: u64,
-    /// Who waits there is another process's affair; only those are told of that were accepted here.
+    /// Another process serves the clients that wait there; only clients that were accepted here are
+    /// reported.
     is_handed_over: bool,
 }
 
 #[derive(Debug)]
 struct Listener {
-    /// One; or several, or one that other workers have as well, where another process has opened them ([`crate::Inherited`]).
+    /// One socket; or several, or one that other workers have as well, where another process has
+    /// opened them ([`crate::Inherited`]).
     sockets: Vec<Socket>,
-    /// With the real port where 0 was asked; None: it is a unix socket, of which the kernel tells less.
+    /// With the real port where 0 was configured; None: it is a unix socket, about which the kernel
+    /// tells less.
     address: Option<SocketAddr>,
     plan: ListenerPlan,
-    /// The service manager has the sockets, too, and keeps them.
+    /// The service manager has the sockets as well, and keeps them.
     stays_open: bool,
     is_leaving: bool,
 }
@@ -106,7 +113,7 @@ impl Listeners {
         Some((index, self.get(index)?))
     }
 
-    /// Starts to accept. Whatever comes of it, the number is that of the next listener of the plan.
+    /// Starts to accept. Even if that fails, the number is that of the next listener of the plan.
     pub(crate) fn add<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -122,7 +129,7 @@ impl Listeners {
             (address, _) => address,
         };
         let token = Token::Listener { index: number }.pack();
-        // Not before: one that was taken over is another process's until now.
+        // Not before: a socket that was taken over belongs to another process until now.
         sockets.iter().try_for_each(|socket| inbound(plan).apply(socket))?;
         let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
         let plan = plan.clone();
@@ -130,7 +137,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whose clients come through load balancers, which say who they are.
+    /// Tells the driver the listeners that clients reach through load balancers, which announce
+    /// each client.
     pub(crate) fn announce<D: Driver>(&self, driver: &mut Announced<D>, plan: &Arc<Plan>) {
         for listener in self.of_plan.iter().filter_map(|number| self.get(*number)) {
             for socket in &listener.sockets {
@@ -154,7 +162,7 @@ impl Listeners {
         present.map(|listener| (&listener.plan.address, &listener.sockets[..], listener.stays_open))
     }
 
-    /// What a client comes in by.
+    /// The entrance that a client has used.
     pub(crate) fn entrance(&self, token: u64) -> Entrance {
         self.of_token(token).map_or_else(Entrance::default, |(number, Listener { plan, is_leaving, .. })| Entrance {
             listener: number,
@@ -166,7 +174,8 @@ impl Listeners {
         })
     }
 
-    /// Whether the listener of this number goes, or is gone. One that is not known yet is to come.
+    /// Whether the listener of this number is leaving or closed. An unknown number is of a listener
+    /// yet to come.
     pub(crate) fn is_leaving(&self, number: u32) -> bool {
         self.all.get(number as usize).is_some_and(|listener| listener.as_ref().is_none_or(|known| known.is_leaving))
     }
@@ -184,13 +193,13 @@ impl Listeners {
         Some((Arc::clone(name), congestion.usual() != Some(name)))
     }
 
-    /// Whether servers are told the certificates of its clients.
+    /// Whether servers receive the certificates of its clients.
     pub(crate) fn tells_certificates(&self, token: u64) -> bool {
         let tls = self.of_token(token).and_then(|(_, listener)| listener.plan.tls.as_ref());
         tls.and_then(|tls| tls.clients.as_ref()).is_some_and(|clients| clients.told)
     }
 
-    /// Who is new may come, by one of the plan.
+    /// Whether new clients are accepted, by a listener of the plan.
     pub(crate) fn accept(&self) -> bool {
         !self.of_plan.is_empty()
     }
@@ -200,14 +209,15 @@ impl Listeners {
         self.of_plan.is_empty() && self.leaving.is_empty()
     }
 
-    /// What waits at those of the plan.
+    /// The accept queues of the plan's listeners.
     pub(crate) fn queues<D: Driver>(&self, driver: &mut D) -> Vec<(SocketAddr, AcceptQueue)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
         let sockets = present.flat_map(|listener| listener.sockets.iter().map(|socket| (listener.address, *socket)));
         sockets.filter_map(|(address, socket)| Some((address?, driver.accept_queue(socket)?))).collect()
     }
 
-    /// It takes nobody new, and is closed soon. `taken`: another process accepts there from now on.
+    /// The listener takes no new clients, and is closed soon. `taken`: another process accepts
+    /// there from now on.
     fn leave<D: Driver>(&mut self, number: u32, taken: &[Location], driver: &mut D) {
         let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         listener.is_leaving = true;
@@ -220,7 +230,7 @@ impl Listeners {
 }
 
 impl<D: Driver> Worker<D> {
-    /// Counts clients that no balancer has announced as it should.
+    /// Counts clients that no balancer has announced as required.
     pub(crate) fn count_unannounced(&mut self) {
         let refused = self.driver.inner_mut().take_refused();
         if refused > 0 {
@@ -228,7 +238,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Takes the listeners of the plan that came into force. What can't be accepted on is told.
+    /// Applies the listeners of the plan that came into force. Returns the errors of those that
+    /// can't be accepted on.
     pub(crate) fn change_listeners(&mut self, changes: &[ListenerChange]) -> Vec<io::Error> {
         let (plan, worker) = (Arc::clone(&self.parts.plan), self.parts.worker);
         let mut before: Vec<Option<u32>> = self.listeners.of_plan.drain(..).map(Some).collect();
@@ -261,7 +272,8 @@ impl<D: Driver> Worker<D> {
         failed
     }
 
-    /// A listener goes on with other terms. Who brought this plan has found out that they can be had, mostly.
+    /// Gives a listener other terms. The sender of this plan has checked that they are possible,
+    /// mostly.
     fn change_terms(&mut self, number: u32, plan: &ListenerPlan) -> io::Result<()> {
         let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else {
             return Ok(());
@@ -272,7 +284,7 @@ impl<D: Driver> Worker<D> {
         }
         if inbound(&listener.plan) != inbound(plan) {
             let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
-            // All of them, also when one can't.
+            // All sockets, even when one fails.
             let next = inbound(plan).in_place_of(&inbound(&listener.plan));
             let outcomes: Vec<_> = descriptors.map(|socket| next.apply(&socket)).collect();
             changed = outcomes.into_iter().collect();
@@ -281,7 +293,8 @@ impl<D: Driver> Worker<D> {
         changed
     }
 
-    /// Takes nothing new but those who are connected already; where another process has taken over, those who were accepted.
+    /// Takes nothing new except connected clients; where another process has taken over, only
+    /// accepted clients.
     pub(crate) fn stop_accepting(&mut self, taken: &[Location]) {
         for number in std::mem::take(&mut self.listeners.of_plan) {
             self.listeners.leave(number, taken, &mut self.driver);
@@ -289,7 +302,8 @@ impl<D: Driver> Worker<D> {
         self.dialing.end();
     }
 
-    /// When listeners are to be closed, or looked at again: none that a client waits at is closed.
+    /// When leaving listeners are to be closed, or checked again: none with a waiting client is
+    /// closed.
     pub(crate) fn listening_until_us(&mut self) -> Option<u64> {
         let leaving = std::mem::take(&mut self.listeners.leaving);
         let until_us = leaving.iter().map(|one| self.leaves_at_us(*one)).min();
@@ -297,7 +311,7 @@ impl<D: Driver> Worker<D> {
         until_us
     }
 
-    /// When a listener that goes is to be closed; later than now: or looked at again.
+    /// When a leaving listener is to be closed; a time later than now: or checked again.
     fn leaves_at_us(&mut self, leaver: Leaver) -> u64 {
         let Leaver { number, since_us, is_handed_over } = leaver;
         let now_us = self.driver.now_us();
@@ -307,7 +321,8 @@ impl<D: Driver> Worker<D> {
         let sockets = self.listeners.get(number).map_or(&[][..], |listener| &listener.sockets[..]);
         let driver = &mut self.driver;
         let is_awaited = if is_handed_over {
-            // Until the driver has told of all whom it accepted, and in the time that their handshakes have.
+            // Until the driver has reported all accepted clients, and within the time limit of
+            // their handshakes.
             sockets.iter().any(|socket| driver.accept_queue(*socket).is_some() || driver.unfinished_of(*socket) > 0)
         } else {
             let may_be = now_us < since_us + ACCEPTING_MAX_US;

@@ -8,9 +8,9 @@ use std::thread::Thread;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// Bytes of lines that wait for the writer, for each worker: what comes while a disk takes its time.
+/// Bytes of lines that wait for the writer, for each worker: enough while a disk is slow.
 pub const LOG_RING_BYTES: usize = 4 * 1024 * 1024;
-/// With this much in the ring the writer is woken; before that it comes by itself.
+/// With this much in the ring the writer is woken; below that it looks at its own interval.
 const WAKE_BYTES: usize = 256 * 1024;
 
 /// The clock on the wall, written by the writer's thread and read by workers.

@@ -1,8 +1,10 @@
-//! The thread that writes the access log: takes what workers put into their rings, and writes it in large pieces.
+//! The thread that writes the access log: takes the lines that workers put into their rings, and
+//! writes them in large pieces.
 //!
-//! A destination that is slow, full or gone is tried again for as long as weir runs; meanwhile the rings fill and workers
-//! lose lines, never time (docs/hostile.md H9). Started by `start`; ends after the workers. Lines of one worker keep their order.
-//! Bounds: [`BATCH_BYTES`] and a line besides the rings, [`LAST_WORDS_MAX`] at the end.
+//! A destination that is slow, full or gone is tried again for as long as weir runs; meanwhile the
+//! rings fill and workers lose lines, never time (docs/hostile.md H9). Started by `start`; ends
+//! after the workers. Lines of one worker keep their order. Bounds: [`BATCH_BYTES`] and a line
+//! besides the rings, [`LAST_WORDS_MAX`] at the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -27,9 +29,10 @@ use crate::zone::Zone;
 
 /// Most bytes in one write.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Most bytes in one write to a destination that may block: a pipe that is ready takes so many.
+/// Most bytes in one write to a destination that may block: a pipe that is ready takes this much.
 const PIECE_BYTES: usize = 4096;
-/// How often the writer looks by itself, and how long it waits for a destination before it looks around.
+/// How often the writer looks unprompted, and how long it waits for a destination before it looks
+/// around.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the end of weir waits for a slow destination.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
@@ -84,7 +87,7 @@ impl LogWriter {
         Ok((LogWriter { orders, thread, ended }, sinks))
     }
 
-    /// Opens the file anew, after it was renamed.
+    /// Reopens the file after it was renamed.
     pub(crate) fn reopen(&self) {
         self.orders.reopen.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -95,7 +98,8 @@ impl LogWriter {
         self.thread.thread().unpark();
     }
 
-    /// Ends the writer when all that the workers said is written, or has to be given up. The workers have ended.
+    /// Ends the writer when all lines of the workers are written, or have to be given up. The
+    /// workers have ended.
     pub(crate) fn finish(self) {
         self.stop();
         // A disk that doesn't come back would keep the thread; the process may end without it.
@@ -154,7 +158,7 @@ struct Writer {
     left: usize,
     /// Begins with a line.
     batch: Vec<u8>,
-    /// So much of the batch is written.
+    /// The number of bytes of the batch that are written.
     written: usize,
     wall: Arc<Wall>,
     /// Of the times in it.
@@ -189,7 +193,7 @@ impl Writer {
         if self.has_work() {
             self.complaints.tell("weir ends, and the last lines of the access log are lost");
         }
-        // Nobody listens any more when the end came too late.
+        // If the end came too late, the receiver no longer listens.
         let _ = ending.send(());
     }
 
@@ -301,7 +305,7 @@ fn is_writable(file: &File) -> bool {
     matches!(poll(&mut waits, Some(&patience)), Ok(1..))
 }
 
-/// What goes wrong, told once in a while.
+/// Reports problems on standard error, at most once in a while.
 struct Complaints {
     workers: Vec<Arc<Counters>>,
     lost: u64,
@@ -320,7 +324,7 @@ impl Complaints {
         }
     }
 
-    /// Tells when lines were lost.
+    /// Reports lost lines.
     fn look(&mut self) {
         let lost = self.workers.iter().map(|counters| counters.log_lines_lost.get()).sum();
         if lost > self.lost && self.may_tell(1) {

@@ -1,5 +1,6 @@
-//! What the kernel knows of a client whom nothing tells of: whether it is still there, and whether it takes what was sent to it. Called for
-//! actions of the engine; some system calls each.
+//! Asks the kernel about clients for which no event comes: whether a client is still there, and
+//! whether it takes the bytes that were sent to it. Called for actions of the engine; some system
+//! calls each.
 
 use weir_io::{Departure, Driver, Socket};
 use weir_proxy::engine::{Sight, Taken, client_looked, client_seen};
@@ -19,7 +20,7 @@ pub(crate) fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, sock
     client_looked(&mut worker.engine, token, taken, over);
 }
 
-/// Nobody takes what the kernel has for a connection that is reset.
+/// On a reset connection the client takes none of the bytes that the kernel has.
 fn taken<D: Driver>(worker: &mut Worker<D>, socket: Socket) -> (Departure, Taken) {
     let driver = &mut worker.driver;
     let departure = driver.departure(socket);

@@ -1,7 +1,8 @@
 //! Mail between workers: one bounded single-producer ring for each ordered pair.
 //!
-//! What does not fit stays with the sender, in order, and is tried again in its next turn; nothing is lost or blocked. Beside each ring is
-//! one of connections that go over ([`crate::moves`]), each of which counts as a worker that is busy until it is taken out.
+//! Posts that do not fit remain with the sender, in order, and are tried again in its next turn;
+//! nothing is lost or blocked. Beside each ring is one for connections that change workers
+//! ([`crate::moves`]). Each connection in it counts as a busy worker until it is taken out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,12 +32,13 @@ pub struct Mailbox {
     worker: usize,
 }
 
-/// The mailboxes of so many workers, by number.
+/// The mailboxes of this number of workers, by number.
 pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
     mailboxes_of(workers, POSTS_MAX)
 }
 
-/// The same with room for so many posts between two workers, at least 1: smaller ones are full more often.
+/// The same with room for `posts_max` posts between two workers, at least 1: smaller rings are full
+/// more often.
 pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
     let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> = Arc::new((0..workers).map(|_| OnceLock::new()).collect());
     let count = usize::from(workers);
@@ -74,7 +76,8 @@ pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
 impl Mailbox {
     /// Lets others wake this worker.
     pub fn set_waker(&self, waker: Arc<dyn Waker>) {
-        // A second worker under the same number would be a bug of the caller; the first one stays.
+        // A second worker under the same number would be a bug of the caller; the first one is
+        // kept.
         let _ = self.wakers[self.worker].set(waker);
     }
 
@@ -96,16 +99,16 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Gives a connection to another worker and wakes that.
+    /// Gives a connection to another worker and wakes it.
     ///
     /// # Errors
-    /// The connection, when there is no room.
+    /// The connection, when the ring is full.
     pub(crate) fn give(&mut self, to: u16, moved: Box<Moved>) -> Result<(), Box<Moved>> {
         let Some(ring) = self.going.get_mut(usize::from(to)).and_then(Option::as_mut) else { return Err(moved) };
         if ring.is_abandoned() {
             return Err(moved);
         }
-        // Before anybody can take it out.
+        // Before any worker can take it out.
         self.busy.fetch_add(1, Ordering::AcqRel);
         if let Err(rtrb::PushError::Full(moved)) = ring.push(moved) {
             // This worker is busy itself, so that it is not the last.

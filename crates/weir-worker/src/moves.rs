@@ -1,8 +1,11 @@
-//! Idle client connections go to another worker, when this one has too much to do ([`crate::shedding`]).
+//! Moves idle client connections to another worker, when this one has too much to do
+//! ([`crate::shedding`]).
 //!
-//! The machines let them go first, then the driver; what was received in between goes along, and the other worker reads it. Who has left
-//! meanwhile stays, and so does whoever finds no room in the ring to that worker. Nothing is moved in a drain. A connection that nobody
-//! comes to have, because of a panic, is closed, and what its client has in the accounts is given back. Bound: [`LEAVING_MAX`].
+//! The machines release them first, then the driver. Bytes received in between move along, and the
+//! other worker reads them. A client that has left meanwhile is kept here, and so is one for which
+//! the ring to that worker has no room. Nothing is moved in a drain. If a panic leaves a connection
+//! without an owner, it is closed, and its client's share of the accounts is returned. Bound:
+//! [`LEAVING_MAX`].
 
 use std::collections::HashMap;
 
@@ -15,7 +18,7 @@ use crate::shedder::Shedder;
 use crate::start::Handle;
 use crate::worker::{Worker, pack, unpack};
 
-/// Connections that the driver of one worker is letting go at a time.
+/// Connections that the driver of one worker is releasing at a time.
 const LEAVING_MAX: usize = 64;
 
 /// A connection on its way to another worker.
@@ -23,31 +26,31 @@ const LEAVING_MAX: usize = 64;
 pub(crate) struct Moved {
     connection: Loose,
     client: MovedClient,
-    /// Bytes that were received and nobody has read.
+    /// Bytes that were received but not read.
     rest: Vec<u8>,
 }
 
-/// Connections that the driver is letting go, and to which worker they go.
+/// Connections that the driver is releasing, and their new workers.
 #[derive(Debug, Default)]
 pub(crate) struct Moves(HashMap<Socket, (u16, MovedClient)>);
 
 impl Moves {
-    /// There are none.
+    /// Whether it has none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Handle {
-    /// What sees to it that workers with too much to do give idle client connections to others.
+    /// Decides when workers with too much to do give idle client connections to others.
     pub fn shedder(&self) -> Shedder {
         Shedder::new(self.clone())
     }
 
-    /// Tells a worker to give idle client connections to another one, at most so many.
+    /// Tells a worker to give at most `most` idle client connections to another worker.
     ///
     /// # Errors
-    /// [`Busy`]: it has much to carry out still. There is no such worker.
+    /// [`Busy`]: it still has many commands to carry out, or it does not exist.
     pub fn shed(&self, from: usize, to: u16, most: u32) -> Result<(), Busy> {
         let (control, waker) = self.controls.get(from).ok_or(Busy)?;
         control.command(Command::Shed { to, most })?;
@@ -56,7 +59,7 @@ impl Handle {
     }
 }
 
-/// Gives idle connections to another worker, at most so many.
+/// Gives at most `most` idle connections to another worker.
 pub(crate) fn shed<D: Driver>(worker: &mut Worker<D>, to: u16, most: u32) {
     if worker.draining || to == worker.parts.worker || to >= worker.parts.workers {
         return;
@@ -75,9 +78,9 @@ pub(crate) fn shed<D: Driver>(worker: &mut Worker<D>, to: u16, most: u32) {
     }
 }
 
-/// The driver has let a connection go.
+/// The driver has released a connection.
 pub(crate) fn on_released<D: Driver>(worker: &mut Worker<D>, socket: Socket, released: Released) {
-    // One of an earlier life is closed with this.
+    // A connection from before the worker's last restart is closed here.
     let Some((to, client)) = worker.moves.0.remove(&socket) else { return };
     let Released { connection, rest, ended, error } = released;
     let moved = Box::new(Moved { connection, client, rest });
@@ -88,7 +91,7 @@ pub(crate) fn on_released<D: Driver>(worker: &mut Worker<D>, socket: Socket, rel
         Err(moved) => {
             worker.parts.counters.connections_not_given.increment();
             let token = take_in(worker, *moved);
-            // The kernel tells an end again, and a failure not.
+            // The kernel reports an end again, but not a failure.
             if let Some(token) = token.filter(|_| error.is_some()) {
                 worker.engine.client_failed(token);
             }
@@ -104,7 +107,7 @@ pub(crate) fn take_given<D: Driver>(worker: &mut Worker<D>) {
     }
 }
 
-/// A connection is this worker's from now on. None: it is closed already.
+/// Makes a connection this worker's. None: it is closed already.
 fn take_in<D: Driver>(worker: &mut Worker<D>, moved: Moved) -> Option<u64> {
     let Moved { connection, client, rest } = moved;
     let Ok(socket) = worker.driver.take_in(connection, 0) else {
@@ -119,7 +122,7 @@ fn take_in<D: Driver>(worker: &mut Worker<D>, moved: Moved) -> Option<u64> {
     Some(token)
 }
 
-/// The machines have a connection again.
+/// Returns a connection to the machines.
 fn settle_in<D: Driver>(worker: &mut Worker<D>, socket: Socket, client: MovedClient) -> Option<u64> {
     let is_leaving = worker.listeners.is_leaving(client.listener());
     match arrive(&mut worker.engine, pack(socket), client, is_leaving) {

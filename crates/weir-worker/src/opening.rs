@@ -1,7 +1,9 @@
-//! The listening sockets that workers begin with: bound, or taken over from another process, and who of the workers has which.
+//! The listening sockets that workers begin with: bound, or taken over from another process, and
+//! distributed among the workers.
 //!
-//! Called by [`crate::prepare`]; a worker begins to accept when it carries out [`crate::Command::Open`]. A socket that was taken over may
-//! have clients in its queue, so each is accepted from by somebody, however many workers there are.
+//! Called by [`crate::prepare`]; a worker begins to accept when it carries out
+//! [`crate::Command::Open`]. A socket that was taken over may have clients in its queue, so at
+//! least one worker accepts from each, however many workers run.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -26,13 +28,15 @@ pub struct Inherited {
     pub sockets: Vec<OwnedFd>,
     /// They stay open when this process closes them: the service manager keeps them.
     pub stays_open: bool,
-    /// Device and inode of the file at the path of a unix socket, if that process answers for it.
+    /// Device and inode of the file at the path of a unix socket, if that process is responsible
+    /// for it.
     pub file: Option<(u64, u64)>,
 }
 
 impl Inherited {
-    /// Whether it is the listener of a plan. One by another interface is another one: its sockets go on by that in the process that gave them. Those of
-    /// the service manager are as that says.
+    /// Whether it is the listener of a plan. A listener on another interface is a different one:
+    /// its sockets remain on that interface in the process that gave them. Sockets of the service
+    /// manager are as it has set them up.
     fn is_of(&self, plan: &ListenerPlan) -> bool {
         let is_by = |socket: &OwnedFd| weir_io::device(socket).ok().flatten().as_deref() == plan.device();
         let is_there = self.stays_open || plan.address.network().is_none() || self.sockets.iter().all(is_by);
@@ -40,25 +44,25 @@ impl Inherited {
     }
 }
 
-/// What the workers are to accept on.
+/// The listening sockets for the workers.
 #[derive(Debug, Default)]
 pub struct Opening {
     /// By worker, by listener of the plan; each is taken once.
     sockets: Mutex<Vec<Vec<Sockets>>>,
     /// By listener of the plan: how its clients speak TLS.
     seals: Vec<Option<Sealing>>,
-    /// Why that could not be.
+    /// Why workers could not accept on them.
     failed: Mutex<Vec<io::Error>>,
 }
 
-/// What one worker has of one listener.
+/// The sockets that one worker has of one listener.
 #[derive(Debug, Default)]
 struct Sockets {
     sockets: Vec<OwnedFd>,
     stays_open: bool,
 }
 
-/// The listeners of a plan, open; nobody accepts there yet.
+/// The open listeners of a plan; no worker accepts there yet.
 #[derive(Debug)]
 pub struct Opened {
     pub(crate) opening: Opening,
@@ -82,7 +86,8 @@ impl Opening {
 }
 
 impl Opened {
-    /// Has the sockets belong to somebody: others on the same port may be added by the same user only (socket(7), SO_REUSEPORT).
+    /// Gives the sockets to a user: only the same user may add others on the same port (socket(7),
+    /// SO_REUSEPORT).
     ///
     /// # Errors
     /// The operating system's.
@@ -106,7 +111,7 @@ impl Opened {
     /// The sockets, by listener of the plan.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// No descriptors are left.
     pub fn ports(&self) -> io::Result<Vec<Port>> {
         let of_workers = lock(&self.opening.sockets);
         let mut ports = Vec::new();
@@ -123,10 +128,11 @@ impl Opened {
         Ok(ports)
     }
 
-    /// Opens what is not among the inherited ones, and spreads all over the workers: at least 1, as many as are started later.
+    /// Opens the listeners that are not inherited, and spreads all over the workers: at least 1, as
+    /// many as are started later.
     ///
     /// # Errors
-    /// The listener that can't be had, and why.
+    /// The listener that can't be opened, and why.
     pub fn new(plans: &[ListenerPlan], workers: usize, mut inherited: Vec<Inherited>) -> Result<Opened, StartError> {
         let (mut addresses, mut files, mut sharing) = (Vec::new(), Vec::new(), Vec::new());
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
@@ -177,7 +183,8 @@ fn complete(
 ) -> io::Result<Vec<TcpListener>> {
     let mut all: Vec<TcpListener> = before.into_iter().map(TcpListener::from).collect();
     let mut address = all.first().map_or(Ok(address), TcpListener::local_addr)?;
-    // One of ours beside those that stay open would lose who waits at it when weir ends.
+    // If one of ours joined those that remain open, the clients waiting at it would be lost when
+    // weir ends.
     let wanted = if stays_open { 1 } else { workers };
     while all.len() < wanted {
         match bind_listener_by(address, plan.backlog, inbound(plan)) {
@@ -185,7 +192,7 @@ fn complete(
                 address = socket.local_addr()?;
                 all.push(socket);
             }
-            // What there is serves, when this process may not bind there any more.
+            // The existing sockets suffice when this process is no longer allowed to bind there.
             Err(_) if !all.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -193,7 +200,8 @@ fn complete(
     Ok(all)
 }
 
-/// The socket at a path, which all workers share, and its name where it is this process that removes it, now or when it has taken it over.
+/// The socket at a path, which all workers share. With its name if this process has to remove it: a
+/// new one, or one for which it has taken over that duty.
 fn at_path(
     path: &Path,
     plan: &ListenerPlan,
@@ -204,12 +212,14 @@ fn at_path(
         let (socket, file) = bind_unix(path, plan.backlog, plan.mode, plan.group)?;
         return Ok((vec![socket], Some(file)));
     }
-    // Where somebody has removed the name, what is there now is another program's. What the service manager keeps is not held.
+    // If its name was removed, the file that is there now belongs to another program. Sockets that
+    // the service manager keeps are not `held`.
     let file = SocketFile::of(path, false).ok().filter(|file| held.is_some() && file.id() == held);
     Ok((before, file))
 }
 
-/// Descriptors of all sockets by worker: each worker has one, each socket a worker.
+/// Descriptors of all sockets by worker: each worker has at least one, each socket at least one
+/// worker.
 fn spread(all: &[OwnedFd], workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
     let mut of_workers: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
     for at in 0..workers.max(all.len()) {
@@ -243,8 +253,9 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whatever the numbers, each worker accepts somewhere and each inherited socket is accepted from; what the service
-    //! manager keeps is never joined by others. How: real sockets, told apart by their inodes.
+    //! Proves: whatever the numbers, each worker accepts somewhere and each inherited socket is
+    //! accepted from; sockets that the service manager keeps are never joined by others. How: real
+    //! sockets, told apart by their inodes.
 
     use std::collections::BTreeSet;
     use std::os::fd::AsFd;
@@ -271,7 +282,7 @@ mod tests {
         assert_eq!(opened.addresses, [address.into()]);
         let (is_shared, ports) = (opened.is_shared(), opened.ports().expect("descriptors"));
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
-        // Each socket is told once, and each worker as often as it has one of its own.
+        // Each socket occurs once, and each worker as often as it has a separate socket.
         assert_eq!(ports[0].sharing, if is_shared { Sharing::Common } else { Sharing::Inherited });
         let told: BTreeSet<u32> = ports[0].sockets.iter().filter_map(|(_, worker)| *worker).collect();
         assert_eq!(told.len(), if is_shared { 0 } else { workers });

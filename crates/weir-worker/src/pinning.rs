@@ -1,11 +1,14 @@
-//! When a worker is let go from its core, and when it is pinned to it again (`pinning "soft"`).
+//! Decides when a worker is unpinned from its core, and when it is pinned to it again (`pinning
+//! "soft"`).
 //!
-//! A pinned worker keeps its caches warm, and can't flee when something else takes its core: a program of higher priority, an interrupt
-//! storm, another pinned thread. One that is starved of its core for [`HOLDS`], while another core has time, may run on all cores; the
-//! kernel moves a thread that wants to run to an idle core within milliseconds. When it has been calm there for [`CALM`] it is pinned
-//! again. Where a sandbox hides /proc/stat, it is let go to find out, and comes back after [`CALM_FULL`]. Called by the main thread at
-//! each of its looks, since a worker that is starved can't see to that itself. Bound: a read of /proc/stat in [`WINDOW`], and none while
-//! no worker is starved and all are pinned.
+//! A pinned worker keeps its caches warm, but can't escape when something else takes its core: a
+//! program of higher priority, an interrupt storm, another pinned thread. A worker that is starved
+//! of its core for [`HOLDS`], while another core has time, may run on all cores; the kernel moves a
+//! thread that wants to run to an idle core within milliseconds. When it has been calm there for
+//! [`CALM`] it is pinned again. Where a sandbox hides /proc/stat, it is unpinned to find out, and
+//! returns after [`CALM_FULL`]. Called by the main thread at each of its looks, because a starved
+//! worker can't do that itself. Bound: a read of /proc/stat in [`WINDOW`], and none while no worker
+//! is starved and all are pinned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -16,13 +19,13 @@ use weir_io::set_cores;
 
 use crate::scheduling::{Ticks, ticks_of};
 
-/// So long, at each look, before it is let go.
+/// How long it must be starved, at each look, before it is unpinned.
 const HOLDS: Duration = Duration::from_millis(500);
-/// So long without being starved, while its core has time, before it is pinned again.
+/// How long it must not be starved, while its core has time, before it is pinned again.
 const CALM: Duration = Duration::from_secs(10);
-/// The same while its core has none, be it because all cores are full of workers.
+/// The same while its core has no time, for example because all cores are full of workers.
 const CALM_FULL: Duration = Duration::from_secs(120);
-/// A core has time when it is idle for so much of its time, in thousandths.
+/// A core has time when it is idle for this share of its time, in thousandths.
 const IDLE: u64 = 250;
 /// Time between two looks at what cores do; the kernel counts it in ticks of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -30,19 +33,19 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// How workers are bound to cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pinning {
-    /// Each to a core of its own, which it may leave while something else takes it.
+    /// Each to a separate core, which it may leave while something else takes it.
     #[default]
     Soft,
-    /// Each to a core of its own.
+    /// Each to a separate core.
     Hard,
     /// To none.
     None,
 }
 
-/// How one worker is bound, for whoever looks.
+/// How one worker is bound, for observers.
 #[derive(Debug, Default)]
 pub struct Place {
-    /// The core that it is pinned to, or will be again, and one; 0: none.
+    /// The core that it is pinned to, or will be again, plus one; 0: none.
     home: AtomicU32,
     is_free: AtomicBool,
     times: AtomicU32,
@@ -79,14 +82,14 @@ impl Place {
     }
 }
 
-/// A worker that is bound in another way from now on.
+/// A worker whose binding changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// Its number.
     pub worker: usize,
     /// The core that it was let go from, or is pinned to again.
     pub core: usize,
-    /// It was let go.
+    /// It was unpinned.
     pub is_free: bool,
 }
 
@@ -103,9 +106,9 @@ pub(crate) struct Pins {
 struct Pin {
     thread: i32,
     place: Arc<Place>,
-    /// It is to be let go when it is starved.
+    /// It is to be unpinned when it is starved.
     is_soft: bool,
-    /// Since when it has been starved at each look, or, when it was let go, not.
+    /// Since when it has been starved at each look, or, after it was unpinned, not starved.
     since: Option<Duration>,
 }
 
@@ -115,13 +118,14 @@ struct Seen {
     at: Duration,
     /// By core that may be used.
     ticks: Vec<Option<Ticks>>,
-    /// How much of the time before that they were idle, in thousandths; None: nothing is known.
+    /// How much of the time before that they were idle, in thousandths; None: unknown.
     idle: Vec<Option<u64>>,
 }
 
 impl Seen {
-    /// Whether this core has so much time that who returns is not starved there at once (`is_home`), or another one has some. Where a sandbox
-    /// hides what cores do, another one is tried.
+    /// Whether this core has so much time that a returning worker is not starved there at once
+    /// (`is_home`), or another core has some. Where a sandbox hides what cores do, another core is
+    /// tried.
     fn has_time(&self, allowed: &[usize], core: usize, is_home: bool) -> bool {
         let is_hidden = self.ticks.iter().all(Option::is_none);
         let mut cores = self.idle.iter().zip(allowed).filter(|(_, other)| (**other == core) == is_home);
@@ -131,7 +135,8 @@ impl Seen {
 }
 
 impl Pins {
-    /// For threads with these numbers (gettid) that are bound so, by worker, in a process that may use these cores.
+    /// For threads with these numbers (gettid), by worker, bound as `places` and `pinning` say, in
+    /// a process that may use these cores.
     pub(crate) fn new(threads: &[i32], places: &[Arc<Place>], pinning: Pinning, allowed: Vec<usize>) -> Pins {
         let pin = |(thread, place): (&i32, &Arc<Place>)| {
             let is_soft = pinning == Pinning::Soft && place.is_pinned() && allowed.len() > 1;
@@ -140,8 +145,9 @@ impl Pins {
         Pins { pins: threads.iter().zip(places).map(pin).collect(), allowed, seen: None }
     }
 
-    /// Looks at `now` (of any clock that does not go back), given how much each worker is starved, in thousandths, and what reads
-    /// /proc/stat. Gives those that are bound in another way from now on.
+    /// Looks at `now` (of any clock that never runs backwards), given how much each worker is
+    /// starved, in thousandths, and a reader of /proc/stat. Returns the workers whose binding
+    /// changed.
     pub(crate) fn look(
         &mut self,
         now: Duration,
@@ -167,7 +173,7 @@ impl Pins {
             let has_time = |is_home: bool| is_new && seen.has_time(allowed, core, is_home);
             let is_free = pin.is_to_be_free(now, starved(worker), has_time)?;
             let cores = if is_free { &allowed[..] } else { &[core][..] };
-            // Refused by a sandbox: it stays as it is.
+            // Rejected by a sandbox: it remains as it is.
             if set_cores(pin.thread, cores).is_err() {
                 pin.is_soft = false;
                 return None;
@@ -190,8 +196,8 @@ impl Pins {
 }
 
 impl Pin {
-    /// Whether it may run everywhere from now on, if that changes. `has_time` tells whether its own core (true) has time, or another
-    /// one (false).
+    /// Whether it may run everywhere from now on, if that changes. `has_time` tells whether its own
+    /// core (true) has time, or another core (false).
     fn is_to_be_free(&mut self, now: Duration, starved: u32, has_time: impl Fn(bool) -> bool) -> Option<bool> {
         let is_pinned = self.place.is_pinned();
         if (starved > STARVED) != is_pinned {
@@ -210,8 +216,9 @@ impl Pin {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: only a worker that is starved for a while is let go, only if another core has time, and it comes back when it has been
-    //! calm. How: made-up cores and times, and a thread whose core others take, of which the kernel says where it may run.
+    //! Proves: only a worker that is starved for a while is unpinned, only if another core has
+    //! time, and it returns when it has been calm. How: made-up cores and times, and a thread with
+    //! a core that others take; the kernel says where the thread may run.
 
     use std::sync::mpsc;
     use std::time::Instant;
@@ -224,7 +231,7 @@ mod tests {
 
     const LOOK: Duration = Duration::from_millis(50);
 
-    /// Two cores of which each is idle for so many of 1,000 ticks in each window.
+    /// Two cores, each idle for a given number of 1,000 ticks in each window.
     struct Machine {
         pin: Pin,
         pins: Pins,
@@ -238,12 +245,13 @@ mod tests {
             let place = Arc::new(Place::default());
             place.set_home(Some(0));
             let pin = |thread, is_soft| Pin { thread, place: Arc::clone(&place), is_soft, since: None };
-            // No thread has this number: what is decided is asked of `pin`, and `pins` has no soft one but by `look`.
+            // This number is of no thread: decisions are asked of `pin`, and `pins` has no soft one
+            // except within `look`.
             let pins = Pins { pins: vec![pin(i32::MAX, false)], allowed: vec![0, 1], seen: None };
             Machine { pin: pin(i32::MAX, true), pins, looks: 0, ticks: [(0, 0); 2], is_hidden: false }
         }
 
-        /// What is decided at the looks of so long a time.
+        /// The decisions at the looks within this time.
         fn run(&mut self, time: Duration, starved: u32, idle: [u64; 2]) -> Vec<bool> {
             let mut decided = Vec::new();
             for _ in 0..time.as_millis() / LOOK.as_millis() {
@@ -380,13 +388,13 @@ mod tests {
             let mut starvation = Starvation::new(&[worker]);
             let begun = Instant::now();
             let mut ticks = 0_u64;
-            // Time goes faster while it is calm.
+            // Time runs faster while it is calm.
             let mut wait_for = |word: &str, later: Duration| {
                 while place.word() != word && begun.elapsed() < Duration::from_secs(60) {
                     starvation.look(&board);
                     ticks += 1000;
                     let line = |core: &usize| format!("cpu{core} 0 0 0 {ticks} 0 0 0 0\n");
-                    // Whether a busy machine leaves it calm then is not what this is about.
+                    // Whether a busy machine leaves it calm then is not the subject of this test.
                     let starved = |_| if later.is_zero() { board.line(0).starved_permille.load(Relaxed) } else { 0 };
                     let speed = if later.is_zero() { 1 } else { 100 };
                     pins.look(begun.elapsed() * speed + later, starved, || Some(allowed.iter().map(line).collect()));

@@ -1,11 +1,13 @@
-//! Connections to servers that were made, or begun, before their clients are accepted, for whichever worker accepts those (`weir intercept --connect first`
-//! and `syn`, docs/semantics.md §24).
+//! Connections to servers that were made, or begun, before their clients are accepted, for the
+//! worker that accepts those (`weir intercept --connect first` and `syn`, docs/semantics.md §24).
 //!
-//! Who makes them puts them here; a worker that is to connect a client to where it wanted to asks here first. A lock is held for a look into a table; where
-//! clients are accepted meanwhile for a connect(2) that doesn't wait, so that a client is connected once. (With a mark instead of the lock a worker that
-//! comes meanwhile would find its client's port taken.) There are many locks, so that hardly a worker waits for that of another client.
-//! Times are microseconds of the clock of workers (`weir_io::clock_us`, but in the simulation).
-//! Bound: the maker's, who counts what waits here among what it has; none waits for longer than it says.
+//! Their maker puts them here; a worker that is to connect a client to its original destination
+//! asks here first. A lock is held for a look into a table. Where clients are accepted meanwhile,
+//! it is also held for a non-blocking connect(2), so that a client is connected once. (With a mark
+//! instead of the lock, a worker that comes meanwhile would find its client's port taken.) With
+//! many locks a worker hardly ever waits for that of another client. Times are microseconds of the
+//! clock of workers (`weir_io::clock_us`, except in the simulation). Bound: the maker's, which
+//! counts the connections waiting here as its own; none waits longer than the maker says.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,7 +24,7 @@ use weir_proxy::observe::counters::Counters;
 use crate::start::{ServerSeals, Setup};
 use crate::worker::Worker;
 
-/// Between whom a connection is.
+/// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pair {
     client: SocketAddr,
@@ -32,34 +34,35 @@ pub struct Pair {
 impl Pair {
     /// From this client to this server.
     pub fn new(client: SocketAddr, server: SocketAddr) -> Pair {
-        // Without what sockets may say of IPv6 besides.
+        // Without the additional fields of an IPv6 socket address.
         let plain = |address: SocketAddr| SocketAddr::new(address.ip(), address.port());
         Pair { client: plain(client), server: plain(server) }
     }
 
-    /// Whose it is.
+    /// The client's end.
     pub fn client(&self) -> SocketAddr {
         self.client
     }
 
-    /// Where it leads.
+    /// The server's end.
     pub fn server(&self) -> SocketAddr {
         self.server
     }
 }
 
-/// How many locks there are: whoever begins a connect has one of them meanwhile.
+/// The number of locks: beginning a connect holds one of them.
 const SHARDS: usize = 256;
 /// How many clients are remembered that were accepted before their first packet was seen, by lock.
 const PASSED_MAX: usize = 32;
 /// For how long, microseconds.
 const PASSED_US: u64 = 3_000_000;
-/// How old a connection is at least, in microseconds, that is not joined any more when it is over. Before, its end is what the server says to this client: it refuses, or
-/// has said all that it had to say. A first packet comes again after a second (RFC 6298 section 2), and who has seen it the first time may have been late by a
-/// tenth, so none that comes again finds one that is younger.
+/// The minimum age, in microseconds, at which an ended connection is not joined any more. Before
+/// that, its end is the server's answer to this client: it refuses, or has said all that it had to
+/// say. A first packet comes again after a second (RFC 6298 section 2). It may have been seen a
+/// tenth late the first time, so no repeated one finds a connection that is younger.
 const FRESH_US: u64 = 900_000;
 
-/// What waits for its client.
+/// A connection that waits for its client.
 #[derive(Debug)]
 struct Ready {
     since_us: u64,
@@ -67,22 +70,23 @@ struct Ready {
     socket: OwnedFd,
 }
 
-/// What came of a first packet.
+/// The outcome of a first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// A connection was begun.
     Now,
-    /// There was nothing to do: one waits, or a worker has connected the client.
+    /// Nothing had to be done: a connection waits, or a worker has connected the client.
     Before,
     /// None could be begun.
     Not,
 }
 
-/// Whose connections are by one of the locks.
+/// The connections under one lock.
 #[derive(Debug, Default)]
 struct Shard {
     ready: HashMap<Pair, Ready>,
-    /// Whose client is connected by a worker, for nothing was here: until then nothing is begun for the first packet that is on its way here.
+    /// Clients that a worker connects, because no connection was here: until then no connection is
+    /// begun for the first packet that is on its way here.
     passed: HashMap<Pair, u64>,
 }
 
@@ -90,19 +94,19 @@ struct Shard {
 #[derive(Debug)]
 pub struct Prepared {
     shards: Box<[Mutex<Shard>]>,
-    /// Which lock is whose.
+    /// Maps each pair to its lock.
     hashes: RandomState,
     /// All that wait.
     waiting: AtomicUsize,
     /// Connections may be under way when they are put here, and clients come before them.
     is_early: bool,
-    /// First packets go to the listener alone: nothing is begun for them.
+    /// First packets are sent to the listener alone: no connections are begun for them.
     lets_through: AtomicBool,
     /// No client is accepted any more.
     is_over: AtomicBool,
     /// First packets that are held.
     holding: AtomicU64,
-    /// What came of first packets since a worker has counted them, by [`Held`].
+    /// Outcomes of first packets since a worker last counted them, by [`Held`].
     ends: [AtomicU64; Held::ALL.len()],
     /// Connections from another port than their client's, since then.
     changed_ports: AtomicU64,
@@ -130,7 +134,8 @@ impl Prepared {
         Prepared { is_early: true, ..Prepared::default() }
     }
 
-    /// A connection is there since `since_us`, which is reset when nobody has wanted it until `until_us`.
+    /// Adds a connection that exists since `since_us`. It is reset if no worker has taken it by
+    /// `until_us`.
     pub fn put(&self, pair: Pair, socket: OwnedFd, (since_us, until_us): (u64, u64)) {
         let mut shard = self.shard(&pair);
         if shard.ready.insert(pair, Ready { since_us, until_us, socket }).is_none() {
@@ -138,8 +143,10 @@ impl Prepared {
         }
     }
 
-    /// Begins a connection, unless one waits between these that is not over, or a worker has connected them: a worker that comes at the same time finds it.
-    /// It is reset when nobody has wanted it until `until_us`. `make` makes a socket, without a lock; `connect` has it connect, and doesn't wait.
+    /// Begins a connection, unless a live one waits for this pair, or a worker has connected it: a
+    /// worker that comes at the same time finds it. The connection is reset if no worker has taken
+    /// it by `until_us`. `make` makes a socket, without a lock; `connect` starts its connect
+    /// without waiting.
     pub fn begin(
         &self,
         pair: Pair,
@@ -162,7 +169,8 @@ impl Prepared {
         Begun::Now
     }
 
-    /// Whether one waits between these, or a worker has connected them. One that is over waits no more, and leaves its port.
+    /// Whether a connection waits for this pair, or a worker has connected it. A connection that is
+    /// over waits no more, and frees its port.
     fn is_done(&self, shard: &mut Shard, pair: &Pair, now_us: u64) -> bool {
         if let Some(ready) = shard.ready.get(pair) {
             if !is_over(&ready.socket) {
@@ -175,12 +183,13 @@ impl Prepared {
         shard.passed.remove(pair).is_some_and(|until_us| now_us < until_us)
     }
 
-    /// Whether one waits between these.
+    /// Whether a connection waits for this pair.
     pub fn has(&self, pair: &Pair) -> bool {
         self.shard(pair).ready.contains_key(pair)
     }
 
-    /// The one between these, if it waits. One that was begun is left out if it was over some time ago.
+    /// Takes the connection for this pair, if one waits. Leaves out one that was begun if it was
+    /// over some time ago.
     pub fn take(&self, pair: &Pair, now_us: u64) -> Option<OwnedFd> {
         let mut shard = self.shard(pair);
         let ready = shard.ready.remove(pair);
@@ -215,12 +224,13 @@ impl Prepared {
         over.iter().for_each(|_| self.count(Held::Abandoned));
     }
 
-    /// Whether first packets go to the listener alone from now on, so that none comes after its client.
+    /// Sets whether first packets are sent to the listener alone from now on, so that none comes
+    /// after its client.
     pub fn set_lets_through(&self, on: bool) {
         self.lets_through.store(on, Relaxed);
     }
 
-    /// No worker accepts clients any more: whoever makes connections has to stop.
+    /// No worker accepts clients any more: the maker of connections has to stop.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Relaxed);
     }
@@ -230,7 +240,7 @@ impl Prepared {
         self.is_over.load(Relaxed)
     }
 
-    /// Something has come of a first packet.
+    /// Counts the outcome of a first packet.
     pub fn count(&self, what: Held) {
         self.ends[what as usize].fetch_add(1, Relaxed);
     }
@@ -240,12 +250,13 @@ impl Prepared {
         self.changed_ports.fetch_add(1, Relaxed);
     }
 
-    /// So many first packets are held.
+    /// Sets the number of first packets that are held.
     pub fn set_holding(&self, count: usize) {
         self.holding.store(count as u64, Relaxed);
     }
 
-    /// Has a worker count what has happened since any has; the first one also says how many are held, or begun and wait.
+    /// Lets a worker count everything since the last count by any worker; the first worker also
+    /// reports how many are held, or begun and wait.
     pub fn tell(&self, counters: &Counters, worker: u16) {
         for (what, since) in Held::ALL.into_iter().zip(&self.ends) {
             match since.swap(0, Relaxed) {
@@ -272,12 +283,12 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a worker has for connections to servers.
+/// A worker's means for connections to servers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dialing {
     /// What makes them speak TLS, by server over all upstreams; no entry, or None: nothing.
     pub(crate) seals: ServerSeals,
-    /// Those that are there before they are asked for, if anybody makes some.
+    /// Connections that exist before they are requested, if a maker is configured.
     pub(crate) prepared: Option<Arc<Prepared>>,
 }
 
@@ -295,7 +306,7 @@ impl Dialing {
     /// A connection that was to be made in this way, if it is there already, or under way.
     pub(crate) fn ready(&self, way: Outbound<'_>, to: SocketAddr, now_us: u64) -> Option<OwnedFd> {
         let prepared = self.prepared.as_ref().filter(|_| way.transparent)?;
-        // From any port is one that was tried from that of its client.
+        // A connect from any port follows an attempt from the client's port.
         let client = way.from.filter(|from| from.port() != 0)?;
         let ready = prepared.take(&Pair::new(client, to), now_us);
         match ready {
@@ -308,7 +319,7 @@ impl Dialing {
 }
 
 impl<D: Driver> Worker<D> {
-    /// Sets where it finds connections to servers that somebody makes before their clients are accepted.
+    /// Sets where it finds connections to servers that are made before their clients are accepted.
     pub fn set_prepared(&mut self, prepared: Arc<Prepared>) {
         self.dialing.prepared = Some(prepared);
     }
@@ -316,8 +327,9 @@ impl<D: Driver> Worker<D> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a connection is found by both of its ends alone, once, and not after its time, nor when it was over; what happened is counted once, by
-    //! whoever comes first. How: with any descriptors.
+    //! Proves: a connection is found only by both of its ends, once, and not after its time, nor
+    //! when it was over; events are counted once, by the first worker that comes. How: with any
+    //! descriptors.
 
     use super::*;
 
@@ -380,7 +392,7 @@ mod tests {
         assert_eq!(counters.each_ref().map(|counters| counters.tcp_holding.get()), [7, 0]);
     }
 
-    /// A first packet has come; `begins`: it is the first that anybody knows of.
+    /// A first packet has come; `begins`: it is the first known one.
     fn begin(prepared: &Prepared, pair: Pair, times: (u64, u64), begins: bool) -> Begun {
         let make = || if begins { Ok(any()) } else { panic!("it is there, or was") };
         prepared.begin(pair, times, make, Ok)
@@ -398,7 +410,7 @@ mod tests {
         // The first packet is first.
         assert_eq!([begin(true), begin(false)], [Begun::Now, Begun::Before]);
         assert!(take().is_some() && prepared.waiting() == 0);
-        // It comes late, once; one that comes after it is another client's.
+        // It comes late, once; one that comes after it belongs to another client.
         assert!(take().is_none());
         assert_eq!(begin(false), Begun::Before);
         let taken = || Err(io::ErrorKind::AddrNotAvailable.into());
@@ -433,12 +445,12 @@ mod tests {
         assert_eq!([begin_over(), begin_over(), begin(&prepared, pair, times, true)], [Begun::Now; 3]);
         assert_eq!((begin(&prepared, pair, times, false), prepared.waiting()), (Begun::Before, 1));
         assert!(prepared.take(&pair, now + FRESH_US).is_some(), "it is not over");
-        // An end that is new is the server's answer, an old one is not.
+        // A new end is the server's answer, an old one is not.
         assert_eq!(begin_over(), Begun::Now);
         assert!(prepared.take(&pair, now + FRESH_US - 1).is_some());
         assert_eq!(begin_over(), Begun::Now);
         assert!(prepared.take(&pair, now + FRESH_US).is_none() && prepared.waiting() == 0);
-        // Where a client hears what its server says, whatever that is.
+        // Where a client gets its server's answer, whatever that is.
         let first = Prepared::default();
         first.put(pair, over(), times);
         assert!(first.take(&pair, now + FRESH_US).is_some());

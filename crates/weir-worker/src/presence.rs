@@ -1,8 +1,9 @@
-//! What a worker shows of itself while it works: its line of the load board, for whoever hands out work, how long things took, for
-//! whoever looks at it, and the step of its turn, for whoever finds it stuck.
+//! The public state of a working worker: its line of the load board, for distributing work; how
+//! long things took, for observers; and the step of its turn, for the watchdog.
 //!
-//! Called by the worker's loop around each turn; costs some relaxed stores to its own cache lines, a look at the clock without a system
-//! call, and two system calls: one in [`SAMPLE_US`], one for each of [`RECEIVES`] receives.
+//! Called by the worker's loop around each turn; costs some relaxed stores to its own cache lines,
+//! a look at the clock without a system call, and two system calls: one in [`SAMPLE_US`], one for
+//! each of [`RECEIVES`] receives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,10 +20,10 @@ use crate::worker::Worker;
 
 /// How often the worker looks what requests have cost it, in microseconds.
 const SAMPLE_US: u64 = 10_000;
-/// The newest sample counts for one of so many parts of the average.
+/// The newest sample has a share of one in this number in the average.
 const SHARE: u64 = 4;
 
-/// Of so many receives from clients one is asked how long its bytes have waited.
+/// One in this number of receives from clients is checked for how long its bytes have waited.
 const RECEIVES: u32 = 64;
 
 /// How long things took on one worker.
@@ -39,12 +40,12 @@ pub struct Times {
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     doing: Arc<Doing>,
-    /// None: nobody looks.
+    /// None: the board is not read.
     line: Option<OwnLine>,
 }
 
 impl Presence {
-    /// Of the worker with this number, whose line the board must have.
+    /// For the worker with this number, for which the board must have a line.
     pub(crate) fn new(view: &View, board: Arc<Board>, worker: u16) -> Presence {
         let times = Arc::clone(&view.times);
         let line = OwnLine {
@@ -59,7 +60,7 @@ impl Presence {
         Presence { doing: Arc::clone(&view.doing), line: Some(line) }
     }
 
-    /// What its driver has to know of the others.
+    /// What its driver has to know about the other workers.
     pub(crate) fn courtesy(&self) -> Courtesy {
         let of = |own: &OwnLine| Courtesy::new(Arc::clone(&own.board), own.worker);
         self.line.as_ref().map(of).unwrap_or_default()
@@ -106,14 +107,14 @@ impl Presence {
         }
     }
 
-    /// Whether it is to be asked how long the bytes have waited that a client's receive has brought.
+    /// Whether to ask how long the bytes of a client's receive have waited.
     fn samples_wait(&mut self) -> bool {
         let Some(own) = &mut self.line else { return false };
         own.receives = own.receives.wrapping_add(1);
         own.receives.is_multiple_of(RECEIVES)
     }
 
-    /// What is shown changes in the middle of a turn.
+    /// Updates the board in the middle of a turn.
     pub(crate) fn show(&self, load: &Load) {
         if let Some(own) = &self.line {
             load.show(own.line());
@@ -121,12 +122,12 @@ impl Presence {
     }
 }
 
-/// What a worker has to do.
+/// A worker's load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Load {
     /// Client connections.
     pub(crate) sessions: usize,
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     pub(crate) open_requests: usize,
     /// [`ACCEPTS`] and [`DRAINS`].
     pub(crate) flags: u32,
@@ -142,7 +143,7 @@ impl Load {
 }
 
 impl<D: Driver> Worker<D> {
-    /// What there is to do now.
+    /// The present load.
     pub(crate) fn load(&self) -> Load {
         let flags = if self.listeners.accept() { ACCEPTS } else { 0 } | if self.draining { DRAINS } else { 0 };
         Load { sessions: self.engine.clients(), open_requests: self.engine.exchanges(), flags }
@@ -161,7 +162,7 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-/// What a worker has used and done since it was started.
+/// Totals of what a worker has used and done since it was started.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     cpu_ns: u64,
@@ -190,7 +191,7 @@ impl OwnLine {
     fn sample(&mut self, now: Used) {
         let before = std::mem::replace(&mut self.used, now);
         let requests = now.requests.saturating_sub(before.requests);
-        // What starting has cost is no request's affair.
+        // The cost of starting belongs to no request.
         let Some(cost_ns) = now.cpu_ns.saturating_sub(before.cpu_ns).checked_div(requests) else { return };
         if before.cpu_ns > 0 {
             let service_ns = &self.line().service_ns;
@@ -200,7 +201,7 @@ impl OwnLine {
 }
 
 impl Drop for OwnLine {
-    /// The worker has ended: it takes nobody, and has nothing.
+    /// The worker has ended: it takes no clients, and has no load.
     fn drop(&mut self) {
         Load::default().show(self.line());
         self.line().turn_began_us.store(0, Relaxed);

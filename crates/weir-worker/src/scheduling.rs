@@ -1,15 +1,20 @@
 //! Lets workers be woken in batches while their cores have no time left.
 //!
-//! A proxy may share its cores with those it talks to. A server is about to answer twenty requests; its first answer wakes
-//! the worker, which takes the core from it to pass on that one, and so on: each request costs the switches that twenty could share.
-//! Between services that the kernel schedules as groups (sessions, cgroups) this is the rule: on two full cores 28,000 requests a
-//! second at 35 µs where 77,000 at 7.5 µs are possible. Under SCHED_BATCH a worker waits until the other one stops, and finds
-//! more to do. With idle time around that would only cost latency, so it holds while there is none. What programs of lower priority
-//! (nice) take is such time, too: a worker that is woken takes the core from them at once, but under SCHED_BATCH only at a tick, 4 ms
-//! later at worst and for each time that a request needs it. sched(7).
+//! A proxy may share its cores with its peers. A server is about to send twenty responses; its
+//! first one wakes the worker, which takes the core from the server to forward that response, and
+//! so on. Each request costs the switches that twenty could share. Between services that the kernel
+//! schedules as groups (sessions, cgroups) this is the rule: on two full cores 28,000 requests a
+//! second at 35 µs where 77,000 at 7.5 µs are possible.
 //!
-//! Called by the main thread some times a second. Bound: one read of /proc/stat in [`PERIOD`], which costs the kernel a millisecond on a
-//! large machine, and none while workers have next to nothing to do.
+//! Under SCHED_BATCH a worker waits until the other process stops, and finds more to do. With idle
+//! time around that would only cost latency, so the policy applies only while cores have none. Time
+//! that programs of lower priority (nice) take counts as idle: a worker that is woken takes the
+//! core from them at once. Under SCHED_BATCH it would take it only at a tick, 4 ms later at worst
+//! and for each time that a request needs it. sched(7).
+//!
+//! Called by the main thread some times a second. Bound: one read of /proc/stat in [`PERIOD`],
+//! which costs the kernel a millisecond on a large machine, and none while workers have next to
+//! nothing to do.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +60,8 @@ impl Thread {
 }
 
 impl Scheduling {
-    /// For threads with these numbers (gettid). One that runs under a policy of somebody's choice keeps it.
+    /// For threads with these numbers (gettid). A thread with a policy that was set from outside
+    /// keeps it.
     pub fn new(numbers: &[i32]) -> Scheduling {
         let ours = |number: &&i32| matches!(policy_of(**number), Ok(Some(Policy::Normal)));
         let thread = |number: &i32| Thread {
@@ -74,7 +80,7 @@ impl Scheduling {
             return;
         }
         self.looked = Instant::now();
-        // All of them are asked, so that what each has used counts from this look.
+        // Reads all of them, so that what each has used counts from this look.
         let of_interest = self.threads.iter_mut().fold(false, |any, thread| thread.is_of_interest(elapsed) | any);
         if !of_interest {
             return;
@@ -90,7 +96,7 @@ impl Scheduling {
     pub(crate) fn set_core(&mut self, number: i32, core: Option<usize>) {
         for thread in self.threads.iter_mut().filter(|thread| thread.number == number) {
             thread.core = core;
-            // What was seen was another core's.
+            // The earlier counts were another core's.
             thread.use_of_core.seen = None;
         }
     }
@@ -131,7 +137,7 @@ impl Ticks {
 pub(crate) fn ticks_of(stat: &str, core: Option<usize>) -> Option<Ticks> {
     let name = core.map_or("cpu".to_owned(), |core| format!("cpu{core}"));
     let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
-    // user nice system idle iowait irq softirq steal; what follows is contained in these.
+    // user nice system idle iowait irq softirq steal; the later fields are contained in these.
     let numbers: Vec<u64> = line.split_ascii_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
     let idle = numbers.get(1)? + numbers.get(3)? + numbers.get(4)?;
     Some(Ticks { idle, all: numbers.iter().sum() })
@@ -157,8 +163,9 @@ impl Use {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: batches are for full cores only, which nice programs don't make full; each worker is judged by its own, and a policy that
-    //! somebody chose stays. How: texts of /proc/stat, and a thread of this process whose policy the kernel tells.
+    //! Proves: batches are for full cores only, which nice programs don't make full; each worker is
+    //! judged by its own core, and a policy that was set from outside is kept. How: texts of
+    //! /proc/stat, and a thread of this process whose policy the kernel tells.
 
     use super::*;
 

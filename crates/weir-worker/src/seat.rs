@@ -1,4 +1,4 @@
-//! A worker's thread: what it brings along, and its course from the driver to the end.
+//! A worker's thread: what it owns, and its course from the driver to the end.
 
 use std::io;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::prepared::Dialing;
 use crate::presence::Presence;
 use crate::worker::Worker;
 
-/// What a worker's thread brings along.
+/// Everything that a worker's thread takes with it.
 pub(crate) struct Seat {
     pub(crate) parts: Parts,
     pub(crate) mailbox: Mailbox,
     pub(crate) log: Option<LogSink>,
-    /// Told once: the worker runs, or why not.
+    /// Sent once: the worker runs, or why not.
     pub(crate) ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
     pub(crate) control: Arc<Control>,
     pub(crate) enquiry: Arc<Enquiry>,
@@ -41,7 +41,7 @@ pub(crate) struct Seat {
     pub(crate) dialing: Dialing,
 }
 
-/// Tells at its drop that a worker has ended.
+/// Reports when dropped that a worker has ended.
 struct Over(Arc<Enquiry>);
 
 impl Drop for Over {
@@ -51,10 +51,10 @@ impl Drop for Over {
 }
 
 impl Seat {
-    /// Has a thread of its own work on it, bound to this core if there is one and that is allowed.
+    /// Starts a thread that works on it, bound to this core if one is given and that is allowed.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread can't be created.
     pub(crate) fn begin(
         self,
         driver: DriverKind,
@@ -71,7 +71,7 @@ impl Seat {
         })
     }
 
-    /// Works until told to end; tells how starting went.
+    /// Works until it is ended; reports how starting went.
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
         let made = weir_io::forgo_network().and(driver).and_then(|mut driver| {
             driver.set_courtesy(self.presence.courtesy());
@@ -86,7 +86,7 @@ impl Seat {
                 worker.set_enquiry(self.enquiry);
                 worker.set_presence(self.presence);
                 worker.dialing = self.dialing;
-                // Nobody listens any more when starting was given up: then the control says stop.
+                // The receiver is gone when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
                 worker.set_log(self.log);

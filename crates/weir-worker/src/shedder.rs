@@ -1,7 +1,8 @@
 //! Lets workers with too much to do give idle client connections to others, as [`Shedding`] decides from the load board.
 //!
-//! Called by the main thread some times a second, and more often while a worker is costly. Nothing is done with one worker, in a drain, or
-//! where connections to servers come from their clients' addresses, whose packets are led to one worker.
+//! Called by the main thread some times a second, and more often while a worker is costly. Nothing
+//! is done with one worker, in a drain, or where connections to servers come from their clients'
+//! addresses, because their packets are led to one worker.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ impl Shedder {
         Shedder { handle, shedding }
     }
 
-    /// Looks at the workers, and tells them if any has to give. `plan`: what is in force. Returns how soon to look again, if soon.
+    /// Checks the workers, and tells them to give connections away if necessary. `plan`: the plan
+    /// in force. Returns how soon to look again, if soon.
     pub fn look(&mut self, plan: &Plan) -> Option<Duration> {
         let is_led = |upstream: &weir_proxy::plan::UpstreamPlan| upstream.dial.source == Source::Client;
         if self.handle.board().lines().len() < 2 || self.handle.is_ending() || plan.upstreams.iter().any(is_led) {
@@ -45,7 +47,7 @@ impl Shedder {
             })
             .collect();
         for step in self.shedding.look(Duration::from_micros(now_us), &loads) {
-            // One that has much to carry out still is told at another look.
+            // A worker that still has many commands to carry out gets this one at another look.
             let _ = self.handle.shed(step.from, step.to as u16, step.most);
         }
         self.shedding.is_on_watch().then_some(SOON)

@@ -1,20 +1,23 @@
-//! Which worker is to give idle client connections away, to whom, and how many. A late worker can't see to that itself, so the main
-//! thread decides, from the load board. Pure: the time and the loads are given.
+//! Decides which worker is to give idle client connections away, to which worker, and how many. A
+//! late worker can't do that itself, so the main thread decides, from the load board. Pure: the
+//! time and the loads are given.
 
 use std::time::Duration;
 
-/// A worker whose cost is at most this never gives anything away, in nanoseconds: nobody notices it.
+/// A worker with at most this cost never gives anything away, in nanoseconds: clients do not notice
+/// it.
 const COST_NS_MIN: u64 = 500_000;
 /// And it costs more than this many times what the median worker costs.
 const TIMES_MEDIAN: u64 = 4;
-/// For so long, at each look, before each step.
+/// How long this must hold, at each look, before each step.
 const HOLDS: Duration = Duration::from_millis(100);
-/// So long after it gave connections away a worker is given none, and after it was given some it gives none away.
+/// How long after giving connections away a worker is given none, and after being given some gives
+/// none away.
 const CALM: Duration = Duration::from_secs(1);
-/// One of so many of its connections go in a step at most.
+/// At most one in this number of its connections is moved in a step.
 const SHARE: u32 = 10;
 
-/// What one worker has to do, as the load board tells it.
+/// The load of one worker, as the load board has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// How long something new would wait for it, in nanoseconds.
@@ -52,13 +55,14 @@ pub struct Shedding {
 }
 
 impl Shedding {
-    /// For so many workers.
+    /// For this number of workers.
     pub fn new(workers: usize) -> Shedding {
         Shedding { seen: vec![Seen::default(); workers], looked: None }
     }
 
-    /// What is to be done at `now` (of any clock that does not go back), given what each worker has to do. Call it every 20 ms or so;
-    /// when it was not called for longer than 100 ms, what was seen before counts for nothing.
+    /// The steps to take at `now` (of any clock that never runs backwards), given the load of each
+    /// worker. Call it every 20 ms or so; if it was not called for longer than 100 ms, earlier
+    /// observations count for nothing.
     pub fn look(&mut self, now: Duration, loads: &[Load]) -> Vec<Shed> {
         let gap = self.looked.replace(now).is_none_or(|looked| now.saturating_sub(looked) > HOLDS);
         let costly = COST_NS_MIN.max(median_of(loads).saturating_mul(TIMES_MEDIAN));
@@ -88,7 +92,8 @@ impl Shedding {
         self.seen.iter().any(|seen| seen.costly_since.is_some())
     }
 
-    /// Who is given what `from` gives away: the one with the least to do of those that are not costly themselves.
+    /// The receiver of what `from` gives away: the worker with the least to do of those that are
+    /// not costly themselves.
     fn receiver(&self, from: usize, now: Duration, loads: &[Load]) -> Option<usize> {
         let may = |(worker, load): &(usize, &Load)| {
             let fair = load.cost_ns <= loads[from].cost_ns / TIMES_MEDIAN;
@@ -99,7 +104,7 @@ impl Shedding {
     }
 }
 
-/// Up to a tenth of its connections, in proportion to how much less the other one has to do.
+/// Up to a tenth of its connections, in proportion to how much less the receiver has to do.
 fn share_of(from: Load, to_cost_ns: u64) -> u32 {
     let most = u64::from(from.sessions.div_ceil(SHARE));
     let less = u128::from(from.cost_ns.saturating_sub(to_cost_ns));
@@ -111,7 +116,7 @@ fn is_recent(then: Option<Duration>, now: Duration) -> bool {
     then.is_some_and(|then| now.saturating_sub(then) < CALM)
 }
 
-/// The lower one of two that are in the middle, so that one of two workers can be costly.
+/// The lower of the two in the middle, so that one of two workers can be costly.
 fn median_of(loads: &[Load]) -> u64 {
     let mut costs: Vec<u64> = loads.iter().map(|load| load.cost_ns).collect();
     costs.sort_unstable();
@@ -133,7 +138,7 @@ mod tests {
         Load { cost_ns: cost_us * 1000, sessions, takes: true }
     }
 
-    /// What is decided when the same loads are seen at so many looks.
+    /// The steps decided when the same loads are seen at each of `looks` looks.
     fn decided(loads: &[Load], looks: u32) -> Vec<(u32, Shed)> {
         let mut shedding = Shedding::new(loads.len());
         let look = |at: u32| shedding.look(STEP * at, loads).into_iter().map(move |step| (at, step));
@@ -155,7 +160,7 @@ mod tests {
             vec![load(9000, 64)],
             vec![load(9000, 0), load(0, 64)],
             vec![load(9000, 9), Load { takes: false, ..load(0, 9) }],
-            // Most of them are costly: that is load, which moving does not help.
+            // Most of them are costly: that is load, and moving does not help.
             vec![load(9000, 9), load(8000, 9), load(0, 9)],
             vec![],
         ] {
@@ -185,7 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the loads do: steps are of those costly and to those who take, and nobody both gives and is given within a second.
+        /// However the loads change: steps are from costly workers to accepting ones, and no worker
+        /// both gives and is given within a second.
         #[test]
         fn never_back_and_forth(rows in proptest::collection::vec(
             proptest::collection::vec((0u64..20_000, 0u32..200, any::<bool>()), 4), 1..200)

@@ -37,11 +37,11 @@ use crate::presence::{Presence, Times};
 use crate::seat::Seat;
 use crate::watchdog::Watchdog;
 
-/// Changes of servers that wait to be told; further ones are lost.
+/// Changes of servers that wait to be read; further ones are lost.
 const EVENTS_MAX: usize = 1024;
-/// Clients to be banned who wait to be told; further ones are lost.
+/// Clients to be banned that wait to be read; further ones are lost.
 const OFFENCES_MAX: usize = 1024;
-/// How long a worker may take to come to what it is told.
+/// How long a worker may take to react to a command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to start.
@@ -57,19 +57,20 @@ pub struct Setup {
     pub pin: bool,
     /// Makes jitter differ between runs.
     pub seed: u64,
-    /// Who runs errands of workers; None: nobody, they fail.
+    /// Runs errands of workers; None: they fail.
     pub errands: Option<Arc<dyn Errands>>,
     /// By listener of the plan: how its clients speak TLS. None, or no entry: they don't.
     pub seals: Vec<Option<Sealing>>,
     /// How connections to servers do.
     pub server_seals: ServerSeals,
-    /// Connections to servers that somebody makes before their clients are accepted.
+    /// Connections to servers that are made before their clients are accepted.
     pub prepared: Option<Arc<Prepared>>,
     /// Where workers show what they are doing, a line for each of them; None: memory of this process.
     pub board: Option<Arc<Board>>,
 }
 
-/// What makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or None: nothing does.
+/// Makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or
+/// None: they are plain.
 pub type ServerSeals = Vec<Option<Arc<dyn Seal>>>;
 
 /// How the clients of a listener speak TLS.
@@ -109,18 +110,18 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// What can be read of a running worker at any time, without disturbing it.
+/// The parts of a running worker that can be read at any time, without disturbing it.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// Its counters.
     pub counters: Arc<Counters>,
-    /// Its latencies: receipt of a request to the end of its answer, microseconds.
+    /// Its latencies: receipt of a request to the end of its response, microseconds.
     pub latency: Arc<Histogram>,
-    /// The same of answers from the store, which are not in `latency`.
+    /// The same of responses from the store, which are not in `latency`.
     pub hits: Arc<Histogram>,
-    /// By server, upstream after upstream: what it counts of them.
+    /// By server, upstream after upstream: the worker's counts for it.
     pub servers: Vec<Arc<ServerStats>>,
-    /// Where to ask it what it is doing.
+    /// Where to ask the worker what it is doing.
     pub enquiry: Arc<Enquiry>,
     /// The step of its turn that it is in.
     pub doing: Arc<Doing>,
@@ -136,20 +137,21 @@ impl View {
     }
 }
 
-/// What another thread may do with running workers: look at them, and tell them what an operator wants.
+/// Another thread's access to running workers: it can look at them, and pass on commands of
+/// operators.
 #[derive(Clone, Default)]
 pub struct Handle {
     pub(crate) controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
     views: Vec<View>,
-    /// What the workers are doing.
+    /// The load board of the workers.
     board: Arc<Board>,
     /// Numbers of the workers' threads (gettid).
     threads: Vec<i32>,
-    /// Held while all are told one thing.
+    /// Held while all workers get one command.
     telling: Arc<Mutex<()>>,
-    /// They will be told to drain.
+    /// A drain is about to begin.
     leaving: Arc<AtomicBool>,
-    /// Names of unix sockets that are listened on. They go with their listeners.
+    /// Names of unix sockets that are listened on. They are removed with their listeners.
     files: Arc<Mutex<Vec<SocketFile>>>,
 }
 
@@ -160,18 +162,18 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// Of workers that don't run: what they would count into, and nobody who answers.
+    /// For workers that don't run: the counters that they would use, with no worker to answer.
     pub fn of_views(plan: &Plan, workers: usize) -> Handle {
         let views = (0..workers).map(|_| View::new(plan)).collect();
         Handle { views, board: Arc::new(Board::new(workers)), ..Handle::default() }
     }
 
-    /// What can be read of each worker.
+    /// The readable parts of each worker.
     pub fn views(&self) -> &[View] {
         &self.views
     }
 
-    /// What the workers are doing, by worker.
+    /// The load board, by worker.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -181,7 +183,7 @@ impl Handle {
         &self.threads
     }
 
-    /// Whether they were told to drain or to end.
+    /// Whether they got the command to drain or to end.
     pub fn is_ending(&self) -> bool {
         self.controls.iter().any(|(control, _)| control.is_ending())
     }
@@ -191,10 +193,10 @@ impl Handle {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Tells all workers; what is read of them afterwards shows it.
+    /// Sends a command to all workers; what is read of them afterwards reflects it.
     ///
     /// # Errors
-    /// [`Busy`]: none was told.
+    /// [`Busy`]: no worker got it.
     pub fn command(&self, command: &Command) -> Result<(), Busy> {
         let _one = self.telling.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !self.controls.iter().all(|(control, _)| control.has_room()) {
@@ -207,7 +209,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Asks all workers what they are doing, after what they were told before: by worker; None: it did not come to it in time.
+    /// Asks all workers what they are doing, after earlier commands: by worker; None: it did not
+    /// answer in time.
     pub fn enquire(&self, patience: Duration) -> Vec<Option<Arc<WorkerReport>>> {
         let enquiries: Vec<_> = self.views.iter().map(|view| Arc::clone(&view.enquiry)).collect();
         enquire(&enquiries, patience)
@@ -216,7 +219,7 @@ impl Handle {
     /// Their listening sockets, to be given to another process.
     ///
     /// # Errors
-    /// One can't be lent, or a worker does not come to it.
+    /// A socket can't be lent, or a worker does not react in time.
     pub fn lend(&self) -> io::Result<Vec<Lent>> {
         let lending = Arc::new(Lending::default());
         let told = self.command(&Command::Lend(Arc::clone(&lending)));
@@ -231,7 +234,8 @@ impl Handle {
         self.files().extend(files);
     }
 
-    /// Removes the names of those unix sockets at whose paths this is not so: nobody new finds them from then on.
+    /// Removes the names of the unix sockets for whose paths `stays` is false: new clients no
+    /// longer find them.
     pub fn remove_files(&self, stays: impl Fn(&Path) -> bool) {
         self.files().retain(|file| stays(file.path()));
     }
@@ -263,7 +267,7 @@ impl Handle {
         handle
     }
 
-    /// Tells a worker what has become of an errand of its; exactly once for each.
+    /// Delivers the result of an errand to a worker; exactly once for each.
     pub fn tell(&self, worker: u16, news: News) {
         if let Some((control, waker)) = self.controls.get(usize::from(worker)) {
             control.news(news);
@@ -280,11 +284,11 @@ pub struct Running {
     log: Option<LogWriter>,
     /// Changes of servers.
     events: Mutex<Receiver<Event>>,
-    /// Clients who are to be banned; None: somebody has taken it.
+    /// Clients that are to be banned; None: the receiver was taken.
     offences: Option<Receiver<Offence>>,
-    /// What is to be accepted on; None: it is.
+    /// The sockets to accept on; None: they are accepted on already.
     opening: Option<Opening>,
-    /// Who encodes for the workers.
+    /// Encodes for the workers.
     encoders: Pool,
 }
 
@@ -299,7 +303,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// The same with listeners that are open, and nobody is accepted before [`Running::accept`].
+/// The same with listeners that are open; no client is accepted before [`Running::accept`].
 ///
 /// # Errors
 /// See [`StartError`]; nothing is left running.
@@ -392,7 +396,7 @@ fn board_of(setup: &Setup, workers: u16) -> Result<Arc<Board>, StartError> {
     }
 }
 
-/// A key that nobody can guess.
+/// A key that can't be guessed.
 fn secret() -> io::Result<[u64; 2]> {
     let mut bytes = [0; 16];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -409,23 +413,23 @@ impl Running {
         &self.addresses
     }
 
-    /// What can be read of each worker.
+    /// The readable parts of each worker.
     pub fn views(&self) -> &[View] {
         &self.handle.views
     }
 
-    /// For a thread that looks at the workers and tells them what an operator wants.
+    /// For a thread that looks at the workers and passes on commands of operators.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// What has happened to servers since the last call, as far as it was not lost (`events_lost`).
+    /// Events of servers since the last call, except the lost ones (`events_lost`).
     pub fn events(&self) -> Vec<Event> {
         let events = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         events.try_iter().collect()
     }
 
-    /// Where workers tell who is to be banned, once.
+    /// Takes the receiver of clients that are to be banned, once.
     pub fn take_offences(&mut self) -> Option<Receiver<Offence>> {
         self.offences.take()
     }
@@ -443,7 +447,7 @@ impl Running {
     /// Begins to accept; when it returns, connections are accepted.
     ///
     /// # Errors
-    /// [`StartError::Driver`]; the workers were told to end then.
+    /// [`StartError::Driver`]; then the workers got the command to end.
     pub fn accept(&mut self) -> Result<(), StartError> {
         let Some(opening) = self.opening.take().map(Arc::new) else { return Ok(()) };
         let told = self.handle.command(&Command::Open(Arc::clone(&opening)));
@@ -458,17 +462,19 @@ impl Running {
         }
     }
 
-    /// The process that these listeners were taken over from has them no more: their names are this one's affair.
+    /// The process that these listeners were taken over from no longer has them: this process is
+    /// now responsible for their names.
     pub fn answer_for_files(&self) {
         self.handle.files().iter_mut().for_each(|file| file.set_ours(true));
     }
 
-    /// Everything goes on; whoever asks is told that it will not for long.
+    /// Announces, to all code that checks, that the workers will soon be told to drain. Everything
+    /// continues until then.
     pub fn leave_soon(&self) {
         self.handle.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Stops accepting; clients get the answers to what they asked; then the workers end.
+    /// Stops accepting; clients get the responses to their requests; then the workers end.
     pub fn drain(&self) {
         self.handle.remove_files(|_| false);
         for (control, waker) in &self.handle.controls {
@@ -477,7 +483,8 @@ impl Running {
         }
     }
 
-    /// The same while another process accepts on these listeners, named as the plan names them: who is new is its affair.
+    /// The same while another process accepts on these listeners, named as the plan names them: it
+    /// serves new clients.
     pub fn hand_over(&self, taken: &[Location]) {
         let is_taken = |file: &SocketFile| taken.contains(&Location::Unix(file.path().into()));
         self.handle.files().iter_mut().filter(|file| is_taken(file)).for_each(|file| file.set_ours(false));
@@ -504,7 +511,7 @@ impl Running {
         }
     }
 
-    /// Whether a worker has ended, be it by itself.
+    /// Whether a worker has ended, even unasked.
     pub fn has_ended(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -514,7 +521,7 @@ impl Running {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Opens the file of the access log anew, after it was renamed.
+    /// Reopens the file of the access log after it was renamed.
     pub fn reopen_log(&self) {
         if let Some(log) = &self.log {
             log.reopen();
@@ -524,7 +531,7 @@ impl Running {
     /// Waits for the workers to end, and a little for the last lines of the access log.
     ///
     /// # Errors
-    /// The first that made a worker unusable, or its panic.
+    /// The first error that made a worker unusable, or its panic.
     pub fn join(self) -> io::Result<()> {
         let mut outcome = Ok(());
         for thread in self.threads {

@@ -1,8 +1,10 @@
-//! How much workers are starved of their cores: the share of time in which one wanted to run and something else ran in its place.
+//! Measures how much workers are starved of their cores: the share of time in which a worker wanted
+//! to run and something else ran in its place.
 //!
-//! The kernel counts it for each thread (its run delay, /proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats.rst). It counts a
-//! delay when it ends, and not what a hypervisor takes. Called by the main thread at each of its looks, since a worker that is starved
-//! can't see to that itself. Costs one read for each worker; its file stays open.
+//! The kernel counts it for each thread (its run delay, /proc/PID/task/TID/schedstat,
+//! Documentation/scheduler/sched-stats.rst). It counts a delay when it ends, and ignores time that
+//! a hypervisor takes. Called by the main thread at each of its looks, because a starved worker
+//! can't do that itself. Costs one read for each worker; its file is kept open.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +27,7 @@ pub(crate) struct Starvation {
 
 #[derive(Debug)]
 struct Thread {
-    /// None: the kernel, or a sandbox, does not tell.
+    /// None: the kernel, or a sandbox, hides it.
     file: Option<File>,
     delay_ns: Option<u64>,
     permille: u32,
@@ -39,7 +41,7 @@ impl Starvation {
         Starvation { threads: numbers.iter().map(thread).collect(), looked: Instant::now() }
     }
 
-    /// Looks, and writes into the lines of the board what it finds.
+    /// Looks, and writes the findings into the lines of the board.
     pub(crate) fn look(&mut self, board: &Board) {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
@@ -52,7 +54,8 @@ impl Starvation {
 }
 
 impl Thread {
-    /// What the kernel has counted, `elapsed` after the look before; None: nothing, as of a thread that has ended.
+    /// Adds the kernel's count, `elapsed` after the look before; None: nothing, for example because
+    /// the thread has ended.
     fn on_look(&mut self, delay_ns: Option<u64>, elapsed: Duration) {
         let before = std::mem::replace(&mut self.delay_ns, delay_ns);
         self.permille = match before.zip(delay_ns) {
@@ -62,7 +65,7 @@ impl Thread {
     }
 }
 
-/// The share with what came in `elapsed` in it; what is longer ago counts less.
+/// The average with the starved time within `elapsed` included; older time counts less.
 fn averaged(before: u32, starved_ns: u64, elapsed: Duration) -> u32 {
     // A delay that ends now may have begun before the last look, and be longer than what has elapsed.
     let sum = u128::from(before) * MEMORY_NS + 1000 * u128::from(starved_ns);

@@ -1,5 +1,5 @@
-//! What the worker does for TLS: it seals connections to servers, passes reasons on to the counters and the machines, and to these what
-//! was agreed with clients.
+//! The worker's part in TLS: it seals connections to servers, and passes failures to the counters
+//! and the machines, and the negotiated parameters of clients to the machines.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::tuning::tuning;
 use crate::worker::{Worker, unpack};
 
 impl<D: Driver> Worker<D> {
-    /// Tells which servers are spoken TLS to, by server over all upstreams.
+    /// Sets which servers speak TLS, by server over all upstreams.
     pub fn set_server_seals(&mut self, seals: ServerSeals) {
         self.dialing.seals = seals;
     }
@@ -39,7 +39,7 @@ impl<D: Driver> Worker<D> {
         self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);
     }
 
-    /// Starts a connection to a server, which begins with an announcement if there is one.
+    /// Starts a connection to a server, which begins with an announcement if one is configured.
     pub(crate) fn connect(
         &mut self,
         token: u64,
@@ -63,7 +63,7 @@ impl<D: Driver> Worker<D> {
                 None => self.driver.connect_by(way, *address, token),
             },
             (Location::Network(address), Some(seal)) => self.driver.connect_sealed(way, *address, token, seal.cipher()),
-            // The machine that asks has put in what that is.
+            // The machine that asks has replaced it with the real destination.
             (Location::Destination, _) => Err(io::ErrorKind::InvalidInput.into()),
             (Location::Unix(path), None) => self.driver.connect_unix(path, token),
             (Location::Unix(path), Some(seal)) => self.driver.connect_unix_sealed(path, token, seal.cipher()),
@@ -99,7 +99,7 @@ impl<D: Driver> Worker<D> {
 
     /// A connect has ended.
     pub(crate) fn connected(&mut self, token: u64, socket: Socket, result: &io::Result<()>) {
-        // Nobody asks what was agreed with a server.
+        // The negotiated parameters of a server are not used.
         drop(self.driver.take_facts(socket));
         let error = result.as_ref().err();
         match error.and_then(server_failure) {
@@ -137,12 +137,12 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-/// Why TLS is to blame for an error; None: it is not.
+/// Returns the TLS failure behind an error; None: TLS is not to blame.
 fn server_failure(error: &io::Error) -> Option<ServerTlsFailure> {
     error.get_ref()?.downcast_ref::<Failure>().map(|why| of_server(*why))
 }
 
-/// What has happened to handshakes with servers, as the counters say it.
+/// Counts the outcomes of handshakes with servers.
 fn count_servers(counters: &Counters, tally: &Tally) {
     counters.upstream_tls_handshakes.add(tally.completed);
     counters.upstream_tls_resumed.add(tally.resumed);
@@ -170,12 +170,12 @@ fn of_server(why: Failure) -> ServerTlsFailure {
         Failure::BadCertificate | Failure::NoCertificate | Failure::Revoked | Failure::Unlisted => {
             ServerTlsFailure::Certificate
         }
-        // Only clients ask for names, and only they have a time and a number of their own.
+        // Only clients ask for names, and only they have their own time limit and maximum.
         Failure::UnknownName | Failure::Timeout | Failure::TooMany | Failure::Internal => ServerTlsFailure::Internal,
     }
 }
 
-/// What has happened to handshakes with clients, as the counters say it.
+/// Counts the outcomes of handshakes with clients.
 fn count(counters: &Counters, tally: &Tally) {
     counters.tls_handshakes.add(tally.completed);
     counters.tls_resumed.add(tally.resumed);
@@ -211,14 +211,15 @@ fn failure(why: Failure) -> TlsFailure {
     }
 }
 
-/// What a client speaks with TLS, of what it may: that was agreed on, and who says nothing of it speaks HTTP/1.1 if that may be
-/// (RFC 9113 §3.3).
+/// The protocol that a client speaks with TLS, of those allowed: the negotiated one. A client that
+/// negotiates none speaks HTTP/1.1 if that is allowed (RFC 9113 §3.3).
 pub(crate) fn agreed(may: Protocols, facts: &Facts) -> Protocols {
     let http2 = facts.http2 || !may.http1;
     Protocols { http1: !http2, http2 }
 }
 
-/// What the machines are to know of a connection that speaks TLS. `told`: so are servers, of the certificate that the client has shown.
+/// The facts about a TLS connection that the machines need. `told`: so do servers, about the
+/// certificate that the client has shown.
 fn secured(facts: Facts, told: bool) -> Secured {
     let certificate = facts.certificate.as_deref();
     Secured {
@@ -233,7 +234,8 @@ fn secured(facts: Facts, told: bool) -> Secured {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is counted has the same word here and there, and all of it is counted. How: each reason.
+    //! Proves: counts have the same word here and there, and everything is counted. How: each
+    //! reason.
 
     use super::*;
 
@@ -258,7 +260,8 @@ mod tests {
         let counters = Counters::default();
         count(&counters, &tally);
         assert_eq!((counters.tls_handshakes.get(), counters.tls_resumed.get()), (7, 3));
-        // What is said of servers only counts among the rest: a wrong name, no names, that of a CA, a key.
+        // Failures that concern only servers are counted among the rest: a wrong name, no names,
+        // that of a CA, a key.
         let rest = TlsFailure::CertificateBad.word();
         for why in TlsFailure::ALL {
             let word = why.word();

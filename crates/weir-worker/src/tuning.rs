@@ -3,7 +3,7 @@
 use weir_io::Knob;
 use weir_proxy::plan::{Keepalive, Tunable, Tuning};
 
-/// What was chosen, as the driver knows it.
+/// Converts the plan's choice to the driver's type.
 pub fn tuning(chosen: Option<&Tuning>) -> weir_io::Tuning<'_> {
     let Some(chosen) = chosen else { return weir_io::Tuning::default() };
     let mut usual = weir_io::Tuning::by(chosen.device.as_deref());

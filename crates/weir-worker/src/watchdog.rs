@@ -1,9 +1,12 @@
-//! Finds a worker that does not come on: it uses its core, and the step that it is in does not end. docs/hostile.md K3.
+//! Finds a worker that makes no progress: it uses its core, and the step that it is in does not
+//! end. docs/hostile.md K3.
 //!
-//! Looked at from the main thread. What counts is the processor time of the worker's thread, not the time on the clock:
-//! a worker that waits, or that a busy machine does not let run, is not stuck. A step is one event of one connection, or what a turn does besides
-//! ([`Step`](crate::Step)): a turn with thousands of events comes on with each of them. The event of a client that takes long costs that client
-//! ([`Finding::Slow`]). With one that does not end at all nothing can be done from within the process but to end it ([`Finding::Stuck`]).
+//! Checked from the main thread. The measure is the processor time of the worker's thread, not
+//! wall-clock time: a worker that waits, or that a busy machine does not let run, is not stuck. A
+//! step is one event of one connection, or a part of a turn besides events ([`Step`](crate::Step)):
+//! a turn with thousands of events makes progress with each of them. An event that takes long costs
+//! its client the connection ([`Finding::Slow`]). Against one that does not end at all the process
+//! can do nothing but end itself ([`Finding::Stuck`]).
 
 use std::time::Duration;
 
@@ -14,16 +17,16 @@ const SLOW_CPU: Duration = Duration::from_millis(300);
 /// Processor time after which a step counts as one that does not end.
 const STUCK_CPU: Duration = Duration::from_millis(1_000);
 
-/// Finds workers that don't come on.
+/// Finds workers that make no progress.
 #[derive(Debug)]
 pub struct Watchdog {
     seen: Vec<Seen>,
 }
 
-/// What was found, of the worker with this number.
+/// A finding about the worker with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
-    /// Its step takes too long. Told once of each step.
+    /// Its step takes too long. Reported once for each step.
     Slow {
         /// The worker.
         worker: usize,
@@ -44,14 +47,14 @@ struct Seen {
     thread: i32,
     steps: u64,
     cpu: Option<Duration>,
-    /// It was told that this step is slow.
+    /// This step was reported as slow.
     is_told: bool,
 }
 
 impl Seen {
-    /// Whether the worker, which has begun so many steps, comes on.
+    /// Checks whether the worker, which has begun this number of steps, makes progress.
     fn look(&mut self, worker: usize, steps: u64) -> Option<Finding> {
-        // Where a sandbox does not tell, nothing is ever stuck.
+        // Where a sandbox hides the time, nothing is ever stuck.
         let cpu = cpu_time_of(self.thread);
         if steps != self.steps {
             (self.steps, self.cpu, self.is_told) = (steps, cpu, false);
@@ -72,7 +75,8 @@ impl Watchdog {
         Watchdog { seen: threads.iter().map(seen).collect() }
     }
 
-    /// The first worker that does not come on. `steps` tells how many steps a worker has begun. Call it some times a second.
+    /// The first worker that makes no progress. `steps` tells how many steps a worker has begun.
+    /// Call it some times a second.
     pub fn look(&mut self, steps: impl Fn(usize) -> u64) -> Option<Finding> {
         self.seen.iter_mut().enumerate().find_map(|(worker, seen)| seen.look(worker, steps(worker)))
     }

@@ -53,7 +53,7 @@ pub struct Worker<D: Driver> {
     pub(crate) driver: Sealed<Announced<D>>,
     pub(crate) engine: Engine,
     pub(crate) mailbox: Mailbox,
-    /// Connections that go to other workers.
+    /// Connections that move to other workers.
     pub(crate) moves: Moves,
     completions: Vec<Completion>,
     pub(crate) listeners: Listeners,
@@ -71,20 +71,20 @@ pub struct Worker<D: Driver> {
     /// Where it is asked what it is doing, and how many questions are answered.
     pub(crate) enquiry: Arc<Enquiry>,
     pub(crate) answered: u64,
-    /// Who is banned, and where it is told who is to be.
+    /// The banned clients, and where clients that are to be banned are reported.
     pub(crate) bans: Bans,
-    /// Takes the lines of the access log, if there is one.
+    /// Receives the lines of the access log, if one is configured.
     log: Option<LogSink>,
     /// The clock on the wall, and when it is looked at again.
     clock: Option<fn() -> i64>,
     clock_us: u64,
     /// What the machines have asked of the side thread.
     errands: Open,
-    /// What there is for connections to servers.
+    /// Its means for connections to servers.
     pub(crate) dialing: Dialing,
-    /// What new machines are made of.
+    /// The parts from which new machines are made.
     pub(crate) parts: Parts,
-    /// How often it has begun anew.
+    /// How often it has restarted its machines.
     life: u32,
     /// Panics since `calm_us`.
     panics: u32,
@@ -145,7 +145,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Tells which core the worker's thread is bound to (None: to none), so that it prefers connections whose packets
-    /// arrive there. Of one that is let go for a while this stays its core: connections outlive that.
+    /// arrive there. A worker that is unpinned for a while keeps it as its core: connections outlive that time.
     pub fn set_core(&mut self, core: Option<usize>) {
         self.core = core;
     }
@@ -156,7 +156,7 @@ impl<D: Driver> Worker<D> {
         self.enquiry = enquiry;
     }
 
-    /// Sets where changes of servers are told. Nobody waits: what finds no room is counted.
+    /// Sets where changes of servers are reported. Never blocks: a report without room is counted.
     pub fn set_events(&mut self, events: SyncSender<ServerEvent>) {
         self.events = Some(events);
     }
@@ -223,7 +223,7 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Carries out what an operator wants, if anything was told.
+    /// Carries out an operator's commands, if any have come.
     pub fn obey(&mut self, control: &Control) {
         if control.told() & COMMANDS == 0 {
             return;
@@ -250,21 +250,22 @@ impl<D: Driver> Worker<D> {
         self.presence.show(&self.load());
     }
 
-    /// Another plan is in force, also for machines that are made anew later.
+    /// Puts another plan into force, also for machines that are created later.
     fn adopt(&mut self, adoption: &Adoption) {
         self.parts.plan = Arc::clone(&adoption.plan);
         self.bans.door.borrow_mut().adopt(Arc::clone(&adoption.plan));
         self.parts.servers.clone_from(&adoption.servers[usize::from(self.parts.worker)]);
         self.dialing.seals.clone_from(&adoption.server_seals);
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
-        // Before anything is asked of them.
+        // Before they get any requests.
         restore_verdicts(&mut self.engine, &adoption.verdicts);
         if let Some(changes) = &adoption.listeners {
             adoption.tell_failed(self.change_listeners(changes));
         }
     }
 
-    /// Tells the machines what has become of their errands, if anything has. Those of an earlier life are for nobody.
+    /// Tells the machines the results of their errands, if any have come. Results of errands from before a restart
+    /// are discarded.
     pub fn hear(&mut self, control: &Control) {
         let told = if control.told() & NEWS == 0 { Vec::new() } else { control.take_news() };
         let news = self.errands.close(told);
@@ -328,7 +329,7 @@ impl<D: Driver> Worker<D> {
                 let token = completion.token;
                 worker.presence.step(if Token::is_upstream(token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
-                // When that takes too long, which is for others to find, it costs the client whose event it is.
+                // When that takes too long, as determined elsewhere, the client whose event it is is ended.
                 if worker.presence.is_blamed() && !Token::is_upstream(token) {
                     end_costly(&mut worker.engine, token);
                 }
@@ -359,10 +360,11 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Lets the machines work. When they panic, the worker begins anew; when that happens again and again, the panic goes on.
+    /// Lets the machines work. When they panic, the worker restarts with new machines; when that happens again and
+    /// again, the panic continues.
     pub(crate) fn survive(&mut self, work: impl FnOnce(&mut Self)) {
-        // Nothing that the panic may have left half-done is used afterwards but the driver and the mailbox, whose methods
-        // are complete in themselves.
+        // Nothing that the panic may have left half-done is used afterwards except the driver and the mailbox, whose
+        // methods are complete in themselves.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             let now_us = self.driver.now_us();
             if now_us.saturating_sub(self.calm_us) >= CALM_US {
@@ -376,7 +378,7 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Gives up all connections, for their machines are in an unknown state, and goes on with new machines.
+    /// Gives up all connections, because their machines are in an unknown state, and continues with new machines.
     fn begin_anew(&mut self) {
         for socket in self.driver.streams() {
             self.driver.reset(socket);

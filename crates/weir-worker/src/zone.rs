@@ -1,5 +1,6 @@
-//! The time zone of the access log: what `TZ` says, as other programs of the host understand it (POSIX.1-2024, section 8.3; tzset(3)), else that of
-//! the system. Called by the log writer, once at its start. Bound: [`FILE_BYTES_MAX`] of a file.
+//! The time zone of the access log: what `TZ` says, as other programs of the host understand it
+//! (POSIX.1-2024, section 8.3; tzset(3)), otherwise that of the system. Called by the log writer,
+//! once at its start. Bound: [`FILE_BYTES_MAX`] of a file.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -14,7 +15,7 @@ const DIRECTORY: &str = "/usr/share/zoneinfo";
 /// Bytes of a file with the rules of one zone; the largest one has about 4 KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What UTC is called. It needs no file: small images have none.
+/// The names of UTC. It needs no file: small images have none.
 const UTC: [&str; 5] = ["UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z"];
 
 /// A time zone.
@@ -27,14 +28,15 @@ pub(crate) enum Zone {
 }
 
 impl Zone {
-    /// What the environment says: the zone, and what is wrong with it. A zone that is not known is UTC, as for other programs.
+    /// Reads the environment: the zone, and what is wrong with it. An unknown zone is UTC, as for
+    /// other programs.
     pub(crate) fn read() -> (Zone, Option<String>) {
         let directory = std::env::var_os("TZDIR").filter(|path| !path.is_empty());
         let directory = directory.map_or_else(|| PathBuf::from(DIRECTORY), PathBuf::from);
         Zone::of(std::env::var_os("TZ").as_deref(), &directory)
     }
 
-    /// What this value of `TZ` says, with the rules in this directory.
+    /// The zone of this value of `TZ`, with the rules in this directory.
     fn of(value: Option<&OsStr>, directory: &Path) -> (Zone, Option<String>) {
         let Some(value) = value else { return (Zone::System, None) };
         let text = value.to_string_lossy();
@@ -71,8 +73,9 @@ fn file(path: &Path, name: &str) -> Option<TimeZone> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each way to say a zone is understood, and what is none is told. How: two moments, in summer and in winter, and a directory
-    //! of rules that the test makes, so that no package has to be there.
+    //! Proves: each way to name a zone is understood, and other values are reported. How: two
+    //! moments, in summer and in winter, and a directory of rules that the test makes, so that it
+    //! needs no package.
 
     use super::*;
 
@@ -122,7 +125,7 @@ mod tests {
             ("Nonsense/Zone", 0, 0, false),
             ("notes", 0, 0, false),
             ("Asia", 0, 0, false),
-            // Whoever opens it waits for somebody who writes to it.
+            // Opening it would block until a writer comes.
             ("pipe", 0, 0, false),
         ] {
             let (zone, why) = Zone::of(Some(OsStr::new(text)), &directory);

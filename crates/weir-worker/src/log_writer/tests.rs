@@ -1,6 +1,7 @@
-//! Proves: what workers say is written completely and in order, survives a rename and a destination that is blocked or
-//! full, and nothing waits without an end. docs/hostile.md H9.
-//! How: sinks without workers, on files, a FIFO and /dev/full; waits end with an event or fail at a deadline.
+//! Proves: the workers' lines are written completely and in order, survive a rename and a
+//! destination that is blocked or full, and nothing waits without an end. docs/hostile.md H9. How:
+//! sinks without workers, on files, a FIFO and /dev/full; waits end with an event or fail at a
+//! deadline.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use weir_check::waiting::{Waiting, eventually};
 
 use super::*;
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -48,7 +49,8 @@ fn check(text: &str, workers: usize, each: usize) {
     assert!(text.ends_with('\n') && next.iter().all(|next| *next == each), "{next:?} of {each}");
 }
 
-/// Says so many lines of each worker and returns how many were lost. Lines of very different length.
+/// Sends the lines `from` to `to` of each worker and returns how many were lost. Lines of very
+/// different length.
 fn say(sinks: &mut [LogSink], from: usize, to: usize) -> u64 {
     let mut lost = 0;
     for number in from..to {
@@ -100,8 +102,8 @@ fn a_renamed_file_loses_nothing() {
     check(&text, 2, 2500);
 }
 
-/// A FIFO that nobody reads takes a little; then lines are lost and counted, and nobody waits. When somebody reads it,
-/// it goes on with whole lines.
+/// A FIFO without a reader takes a little; then lines are lost and counted, but nothing blocks.
+/// When a reader comes, the log continues with whole lines.
 #[test]
 fn h9_a_blocked_fifo() {
     let scratch = Scratch::new("fifo");
