@@ -3,9 +3,10 @@
 //!     cargo run --release -p weir-io --example echo -- 127.0.0.1:7777 auto
 //!     printf 'hello' | nc -N 127.0.0.1 7777
 //!
-//! It sends back what it receives. Whatever looks like the end of a request head is answered with a fixed HTTP reply
-//! instead, so that `wrk http://127.0.0.1:7777/` works; a request with `Connection: close` closes after the reply. A line
-//! of counters goes to standard error each ten seconds.
+//! It sends back what it receives. Anything that looks like the end of a request head gets a fixed
+//! HTTP response instead, so that `wrk http://127.0.0.1:7777/` works; a request with `Connection:
+//! close` closes after the response. A line of counters is written to standard error every ten
+//! seconds.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,7 +40,8 @@ fn main() -> Result<(), String> {
     result.map_err(|error| error.to_string())
 }
 
-/// What is remembered of a connection: bytes that came while a send was in flight, and whether to close after it.
+/// State of a connection: bytes that came while a send was in flight, and whether to close after
+/// it.
 #[derive(Default)]
 struct Connection {
     sending: bool,
@@ -130,7 +132,7 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// The client will send nothing more; what it is owed still goes out.
+    /// The client will send nothing more; pending responses are still sent.
     fn finish(&mut self, socket: Socket) {
         let Some(connection) = self.connections.get_mut(&socket) else { return };
         connection.close = true;

@@ -5,10 +5,11 @@
 //!     cargo run --release -p weir-io --example relay -- serve 127.0.0.1:7001 127.0.0.1:7002 uring relay
 //!     cargo run --release -p weir-io --example relay -- load 127.0.0.1:7001 127.0.0.1:7002 PID [BYTES [CONNECTIONS]]
 //!
-//! `compare` runs all ways after one another, each in a process of its own. `load` measures any forwarder from its address to the
-//! sink's, given the number of its process (HAProxy's, for example): one connection that is always full, or with BYTES one message
-//! after another of that size on each of CONNECTIONS (1), each answered with a byte. The sink throws bytes away inside the kernel (MSG_TRUNC), so that the
-//! forwarder is what is measured.
+//! `compare` runs all ways after one another, each in a separate process. `load` measures any
+//! forwarder from its address to the sink's, given the number of its process (HAProxy's, for
+//! example). It uses one connection that is always full, or with BYTES one message after another of
+//! that size on each of CONNECTIONS (1), each answered with a byte. The sink discards bytes inside
+//! the kernel (MSG_TRUNC), so that the forwarder is what is measured.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_io::{Class, Completion, Driver, Epoll, Event, Options, Payload, Receive, Socket, Uring, bind_listener};
 
-/// Windows of 200 ms that are measured. Others on the machine make a window dearer, never cheaper: the best one is told, too.
+/// Windows of 200 ms that are measured. Other load on the machine makes a window more expensive,
+/// never cheaper: so the best window is printed as well.
 const WINDOWS: usize = 12;
 /// Unsent bytes above which a source is not read: as in the engine.
 const HIGH_BYTES: usize = 128 << 10;
@@ -62,7 +64,7 @@ fn options(way: &str) -> Options {
     }
 }
 
-/// Each way with each driver, on ports of its own.
+/// Each way with each driver, on separate ports.
 fn compare() -> io::Result<()> {
     let program = std::env::current_exe()?;
     let mut port = 7100;
@@ -91,7 +93,7 @@ struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Errors mean that it has ended by itself.
+        // An error means that it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -207,7 +209,8 @@ struct Direction {
     ended: bool,
 }
 
-/// Connections by either of their sockets: the other one, and what goes to it.
+/// Connections by either of their sockets: the opposite socket, and the direction that leads to a
+/// socket.
 struct Forwarder<D> {
     driver: D,
     connect: SocketAddr,
@@ -273,7 +276,7 @@ impl<D: Driver> Forwarder<D> {
         }
     }
 
-    /// Changes what goes from a socket to the other, and does what follows from it.
+    /// Changes the direction from a socket to its peer, and takes the resulting actions.
     fn pass_on(&mut self, from: Socket, change: impl FnOnce(&mut Direction)) {
         let Some(&other) = self.peers.get(&from) else { return };
         let Some(to) = self.to.get_mut(&other) else { return };

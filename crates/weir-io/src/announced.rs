@@ -1,11 +1,14 @@
-//! A driver around a driver: clients of listeners that were [`announced`](Announced::announce) come through a load balancer that says first
-//! whose connection it is (PROXY protocol), and whoever calls sees the connection of that client.
+//! A driver around a driver: clients of listeners that were [`announced`](Announced::announce) come
+//! through a load balancer that first names the client (PROXY protocol), and the caller sees the
+//! connection of that client.
 //!
-//! A connection is told as accepted when its header is complete, with the client's address; what came behind the header is handed out as
-//! received. Who is no balancer, or says anything else first, is closed and counted. The other way round, a connection to a server may be
-//! [`preceded`](Announced::precede) by a header: it is told as connected when that is sent. Bytes of others pass untouched; while there is
-//! nothing of either kind a turn is passed on as it is. Bounds: [`PROXY_HEADER_BYTES_MAX`] and [`HEADER_US`] a connection without a complete
-//! header; an address for each announced client.
+//! A connection is reported as accepted when its header is complete, with the client's address;
+//! bytes behind the header are handed out as received. A peer that is no balancer is reset, and one
+//! that sends anything else first is closed; both are counted. In the other direction, a connection
+//! to a server may be [`preceded`](Announced::precede) by a header: it is reported as connected
+//! when the header is sent. Bytes of other connections pass untouched; while neither kind exists a
+//! turn is passed on as it is. Bounds: [`PROXY_HEADER_BYTES_MAX`] and [`HEADER_US`] a connection
+//! without a complete header; an address for each announced client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,14 +27,15 @@ use crate::{Courtesy, Descriptors, Loose, Outbound, RecvBuf};
 /// How long a header may take from the accept on, microseconds.
 pub const HEADER_US: u64 = 5_000_000;
 
-/// Whether an address is one of a load balancer, which may say whose connection it passes on.
+/// Whether an address is one of a load balancer, which may name the clients of the connections that
+/// it forwards.
 pub type Balancers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// A listener whose clients are announced.
 struct Listener {
     socket: Socket,
     token: Token,
-    /// None: no more from now on.
+    /// None: not announced from now on.
     balancers: Option<Balancers>,
 }
 
@@ -48,7 +52,7 @@ enum State {
     Rest { token: Token, bytes: Vec<u8>, want: Receive },
     /// It is being connected, and this is sent first; empty: that is being sent.
     Preface { bytes: Vec<u8> },
-    /// It is relayed, and so much of what came from it was sent to the other side before.
+    /// It is relayed, and this number of bytes from it was sent to the other side before.
     Ahead { bytes: u64 },
     /// The other side of one of those, while that is being sent.
     Behind,
@@ -68,12 +72,12 @@ pub struct Announced<D> {
     ready: Vec<Socket>,
     /// Where announced clients have connected to, by slot, with its generation.
     destinations: BTreeMap<u32, (u32, SocketAddr)>,
-    /// Connections that were closed because of their header, since somebody asked.
+    /// Connections that were closed because of their header, since the last call that asked.
     refused: u64,
 }
 
 impl<D: Driver> Announced<D> {
-    /// Around this driver; nobody is announced yet.
+    /// Wraps this driver; no listener is announced yet.
     pub fn new(inner: D) -> Announced<D> {
         Announced {
             inner,
@@ -87,7 +91,8 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// From now on clients of this listener are announced by these balancers; None: they come by themselves.
+    /// From now on these balancers announce the clients of this listener; None: clients connect
+    /// directly.
     pub fn announce(&mut self, listener: Socket, balancers: Option<Balancers>) {
         let known = self.listeners.iter_mut().find(|known| known.socket == listener);
         match (known, balancers) {
@@ -110,7 +115,8 @@ impl<D: Driver> Announced<D> {
         &self.inner
     }
 
-    /// Connections that were closed since the last call because they were not announced as they should be.
+    /// Connections that were closed since the last call because they were not announced as
+    /// required.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
@@ -132,7 +138,7 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// A connection is closed: what was kept of it goes.
+    /// A connection is closed: drops the state that was kept for it.
     fn forget(&mut self, socket: Socket) {
         self.take(socket);
         if self.destinations.get(&socket.index).is_some_and(|(generation, _)| *generation == socket.generation) {
@@ -140,7 +146,7 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// What a driver says of one socket; false: it is not for the caller.
+    /// Handles a driver's event for one socket; false: it is not for the caller.
     fn pass(&mut self, completion: &mut Completion) -> bool {
         if matches!(completion.event, Event::Woken) {
             return true;
@@ -197,7 +203,8 @@ impl<D: Driver> Announced<D> {
         self.inner.receive(socket, Receive::Once(Class::Small));
     }
 
-    /// What happens to a connection that begins with a header, as the caller is to see it.
+    /// Converts an event of a connection that begins with a header to the one that the caller is to
+    /// see.
     fn preface(&mut self, socket: Socket, bytes: Vec<u8>, event: Event) -> Option<Event> {
         match event {
             Event::Connected(Ok(())) if !bytes.is_empty() => {
@@ -226,7 +233,7 @@ impl<D: Driver> Announced<D> {
                 self.inner.recycle(buffer);
                 ProxyHeader::read(&bytes)
             }
-            // Who leaves before has had nothing to ask for.
+            // A client that leaves before that has had no request.
             _ => {
                 self.close_silent(socket, until_us);
                 return None;
@@ -259,13 +266,13 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// Closes one that the caller does not know.
+    /// Closes a connection that the caller does not know.
     fn close_silent(&mut self, socket: Socket, until_us: u64) {
         self.deadlines.remove(&(until_us, socket.index, socket.generation));
         self.inner.close(socket);
     }
 
-    /// Hands out what came behind headers and is wanted.
+    /// Hands out the wanted bytes from behind headers.
     fn hand_out(&mut self, into: &mut Vec<Completion>) {
         for socket in std::mem::take(&mut self.ready) {
             match self.take(socket) {
@@ -281,7 +288,7 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// Closes those whose header has taken too long.
+    /// Closes the connections with headers that have taken too long.
     fn expire(&mut self) {
         let now_us = self.inner.now_us();
         while let Some(&(until_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
@@ -292,7 +299,7 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// With a listener go those whose header is not complete.
+    /// Closing a listener also closes its connections without a complete header.
     fn close_listener(&mut self, listener: Socket) {
         self.tokens.retain(|(socket, _)| *socket != listener);
         self.listeners.retain(|known| known.socket != listener);
@@ -355,7 +362,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.adopt(begun, token)
     }
 
-    /// One of which something is left behind its header stays, and one of which the header has told where its client wanted to.
+    /// Not released: a connection with bytes left behind its header, and one whose header has named
+    /// the destination of its client.
     fn release(&mut self, socket: Socket) -> bool {
         let waits = self.waiting.get(&socket.index).is_some_and(|waiting| waiting.generation == socket.generation);
         let is_told =
@@ -402,7 +410,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.acknowledge(socket);
     }
 
-    /// What came behind the header of `a` and was not handed out goes first. It is known by `a` alone that it was moved.
+    /// Bytes behind the header of `a` that were not handed out are sent first. Only `a` shows that
+    /// they were moved.
     fn relay(&mut self, a: Socket, b: Socket) {
         debug_assert!(self.rest(b).is_none(), "nobody announces servers");
         if self.rest(a).is_some()
@@ -453,7 +462,7 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.buffers(class)
     }
 
-    /// Of an announced client what its balancer says.
+    /// For an announced client, the destination that its balancer names.
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         let told = self.destinations.get(&socket.index).filter(|(generation, _)| *generation == socket.generation);
         told.map(|(_, address)| *address).or_else(|| self.inner.destination(socket))
@@ -483,7 +492,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.departure(socket)
     }
 
-    /// Those whose header has begun and is not complete wait to be accepted, too.
+    /// Connections with a header that has begun but is not complete count as waiting to be
+    /// accepted.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
         let is_begun = |state: &State| matches!(state, State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty());
         let begun = self.waiting.values().filter(|waiting| is_begun(&waiting.state)).count() as u32;

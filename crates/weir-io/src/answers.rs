@@ -1,5 +1,6 @@
-//! What a server answers to a client, as it comes in by whichever interface, whoever is to have it (packet(7)). For whoever looks whether answers come by
-//! the way that they should. Nothing is kept from anybody. Needs the capability CAP_NET_RAW.
+//! Watches a server's first packets to a client, on whichever interface they come in and whichever
+//! socket receives them (packet(7)). For checking whether they come by the right way. It takes no
+//! packet away from any receiver. Needs the capability CAP_NET_RAW.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use socket2::{Domain, SockFilter, Socket, Type};
 
-/// `ETH_P_ALL`, and `PACKET_OUTGOING` of what goes out.
+/// `ETH_P_ALL`, and `PACKET_OUTGOING` for sent packets.
 const ALL: u16 = 3;
 const OUTGOING: u8 = 4;
 /// Flags of TCP.
@@ -39,12 +40,12 @@ pub struct Answer {
 }
 
 impl Answers {
-    /// From now on those of a server to a client of this address.
+    /// From now on watches those of a server to a client with this address.
     ///
     /// # Errors
     /// EPERM: the capability is missing. As socket(2).
     pub fn of(server: SocketAddr, client: IpAddr) -> io::Result<Answers> {
-        // Nothing comes before it is known what is wanted.
+        // No packet comes before the filter is set.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM.nonblocking(), None)?;
         socket.attach_filter(&filter(server, client))?;
         // SAFETY: all zeroes is a value of this type.
@@ -56,7 +57,7 @@ impl Answers {
         if code == 0 { Ok(Answers { socket }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next one; None: there is none now. poll(2) tells when there may be.
+    /// The next one; None: none is there now. poll(2) tells when one may be.
     ///
     /// # Errors
     /// As recvfrom(2).
@@ -68,7 +69,7 @@ impl Answers {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             };
-            // SAFETY: the kernel has written so many bytes.
+            // SAFETY: the kernel has written this number of bytes.
             let packet = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), length.min(ROOM)) };
             // SAFETY: the kernel gives the address of such a socket in this form, and the storage is larger.
             let by = unsafe { from.as_ptr().cast::<libc::sockaddr_ll>().read_unaligned() };
@@ -134,7 +135,7 @@ fn filter(server: SocketAddr, client: IpAddr) -> Vec<SockFilter> {
     steps.extend([(JUMP_IF_EQUAL, u32::from(server.port())), (RETURN, u32::MAX)]);
     let last = steps.len();
     let step = |(at, (code, k)): (usize, (u16, u32))| {
-        // What is another packet goes to the end.
+        // Any other packet leads to the end.
         let otherwise = if code == JUMP_IF_EQUAL { (last - at - 1) as u8 } else { 0 };
         SockFilter::new(code, 0, otherwise, k)
     };
@@ -144,8 +145,9 @@ fn filter(server: SocketAddr, client: IpAddr) -> Vec<SockFilter> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: answers of one server to one client are told with the interface that they come by, of both families, and nothing else is; what is cut short
-    //! is no answer. How: connections on the loopback interface of a new namespace, if it may be made; bytes.
+    //! Proves: answers of one server to one client are reported with the interface that they come
+    //! by, of both families, and no other packets are; a truncated one is no answer. How:
+    //! connections on the loopback interface of a new namespace, if it may be made; bytes.
 
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
@@ -177,7 +179,7 @@ mod tests {
                 let server = listener.local_addr().expect("bound");
                 let answers = Answers::of(server, host).expect("root may");
                 let other = TcpListener::bind((host, 0)).expect("a port").local_addr().expect("bound");
-                // Somebody who is refused elsewhere is nobody's concern.
+                // A refusal by another server is ignored.
                 let begin = |to| Attempt::begin(Outbound::default(), to).expect("a socket");
                 let _elsewhere = begin(other);
                 let accepted = begin(server);
@@ -187,7 +189,7 @@ mod tests {
                 drop(listener);
                 let _refused = begin(server);
                 let mut answer = await_one(&answers);
-                // What is left of the first one may be reset, too.
+                // The rest of the first connection may be reset as well.
                 while !answer.is_refusal || answer.port == port.port() {
                     answer = await_one(&answers);
                 }

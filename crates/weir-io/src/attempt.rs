@@ -1,5 +1,6 @@
-//! A connect whose outcome is passed on to somebody else, so that it matters what exactly was said: that the server refuses, or who reported that it
-//! can't be reached, and how (ICMP). For whoever asks a server before its client is told anything; the drivers need less. ip(7): IP_RECVERR.
+//! A connect with an outcome that is passed on, so that its exact form matters: whether the server
+//! refuses, or which host reported that it can't be reached, and how (ICMP). For connecting to a
+//! server before its client gets any answer; the drivers need less. ip(7): IP_RECVERR.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,9 +16,9 @@ use crate::way::set_option;
 
 /// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` (linux/errqueue.h).
 const FROM_NETWORK: [u8; 2] = [2, 3];
-/// `struct sock_extended_err`, behind which the address is of who has reported it.
+/// `struct sock_extended_err`, followed by the address of the reporting host.
 const ERROR_BYTES: usize = 16;
-/// Room for that, with its header, and for whatever else the kernel may add.
+/// Room for that, with its header, and for anything else that the kernel may add.
 const CONTROL_WORDS: usize = 32;
 
 /// A connect that is under way.
@@ -27,16 +28,17 @@ pub struct Attempt {
     is_ipv6: bool,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The server has taken it.
+    /// The server has accepted it.
     Connected(OwnedFd),
     /// The server has refused it (RST).
     Refused,
-    /// Somebody on the way has reported that it can't be reached.
+    /// A host on the way has reported that it can't be reached.
     Unreachable(Report),
-    /// It has failed without a word from anybody: nothing came back (ETIMEDOUT), or the reason is here.
+    /// It has failed without a report from any host: nothing came back (ETIMEDOUT), or the reason
+    /// is local.
     Failed(io::Error),
 }
 
@@ -47,7 +49,7 @@ pub struct Report {
     pub kind: u8,
     /// The latter.
     pub code: u8,
-    /// Who has sent it.
+    /// The host that has sent it.
     pub from: IpAddr,
 }
 
@@ -55,18 +57,20 @@ impl Attempt {
     /// Begins. When it has ended its descriptor can be written to, as poll(2) says.
     ///
     /// # Errors
-    /// As socket(2), bind(2), connect(2). EADDRNOTAVAIL or EADDRINUSE: what `way` says is taken for this server.
+    /// As socket(2), bind(2), connect(2). EADDRNOTAVAIL or EADDRINUSE: the address in `way` is
+    /// taken for this server.
     pub fn begin(way: Outbound<'_>, to: SocketAddr) -> io::Result<Attempt> {
         let attempt = Attempt { socket: way.socket(to, true)?, is_ipv6: to.is_ipv6() };
         attempt.report(true)?;
         start(&attempt.socket, to).map(|()| attempt)
     }
 
-    /// What has come of it, when it has ended.
+    /// The outcome, when it has ended.
     pub fn outcome(self) -> Outcome {
         let said = sockopt::socket_error(&self.socket).unwrap_or_else(Err);
         match (said, self.reported()) {
-            // What is reported from now on is no reason to give up a connection that stands.
+            // Errors that are reported from now on are no reason to give up an established
+            // connection.
             (Ok(()), _) => match self.report(false) {
                 Ok(()) => Outcome::Connected(self.socket),
                 Err(error) => Outcome::Failed(error),
@@ -94,7 +98,7 @@ impl Attempt {
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: `message` names `control` alone, which is writable for its length and outlives the call.
         check_len(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) }).ok()?;
-        // SAFETY: the kernel has filled `control` with messages, whose length is in `message`.
+        // SAFETY: the kernel has filled `control` with messages; their length is in `message`.
         let mut at = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         while !at.is_null() {
             // SAFETY: `at` is a header of a message within `control`.
@@ -103,11 +107,12 @@ impl Attempt {
             // SAFETY: numbers are all that is given.
             let bytes = (header.cmsg_len as usize).saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
             if kind == (libc::IPPROTO_IP, libc::IP_RECVERR) || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) {
-                // SAFETY: so many bytes of data stand behind that header, as it says itself.
+                // SAFETY: this number of bytes of data follows that header, as its length field
+                // says.
                 let data = unsafe { std::slice::from_raw_parts(libc::CMSG_DATA(at), bytes) };
                 return read(data);
             }
-            // SAFETY: as above; the next one lies within `control`, or there is none.
+            // SAFETY: as above; the next header is within `control`, or the pointer is null.
             at = unsafe { libc::CMSG_NXTHDR(&raw const message, at) };
         }
         None
@@ -123,12 +128,13 @@ impl AsFd for Attempt {
 /// A socket that can [begin](begin_connect) to connect to this server.
 ///
 /// # Errors
-/// As socket(2), bind(2). EADDRINUSE: what `way` says is taken.
+/// As socket(2), bind(2). EADDRINUSE: the address in `way` is taken.
 pub fn unconnected(way: Outbound<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
     way.socket(to, true)
 }
 
-/// Begins a connect whose outcome is whoever's that takes the socket over ([`Driver::adopt`](crate::Driver::adopt)).
+/// Begins a connect. Its outcome belongs to the driver that takes the socket over
+/// ([`Driver::adopt`](crate::Driver::adopt)).
 ///
 /// # Errors
 /// As connect(2). EADDRNOTAVAIL: its address and port are taken for this server.
@@ -136,8 +142,9 @@ pub fn begin_connect(socket: OwnedFd, to: SocketAddr) -> io::Result<OwnedFd> {
     start(&socket, to).map(|()| socket)
 }
 
-/// Whether a connection is over, or its connect has failed: an error waits, or the other side has ended its direction (poll(2): POLLERR, POLLHUP,
-/// POLLRDHUP). One that is under way is not. Nothing is waited for, and what waits in the socket stays there.
+/// Whether a connection is over, or its connect has failed: an error waits, or the other side has
+/// ended its direction (poll(2): POLLERR, POLLHUP, POLLRDHUP). One that is under way is not over.
+/// The call does not block, and leaves everything in the socket.
 pub fn is_over(socket: &impl AsFd) -> bool {
     let mut one = [PollFd::new(socket, PollFlags::RDHUP)];
     let over = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP;
@@ -168,8 +175,8 @@ fn read(data: &[u8]) -> Option<Report> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who takes a connect and who refuses it is told, of both families, and whether a connection is over; what is reported is read as it is laid
-    //! out. How: loopback, examples.
+    //! Proves: accepting and refusing servers are reported, of both families, and whether a
+    //! connection is over; reports are read according to their layout. How: loopback, examples.
 
     use std::net::TcpListener;
 
@@ -219,7 +226,7 @@ mod tests {
         for short in 0..ERROR_BYTES + 8 {
             assert_eq!(read(&data[..short]), None);
         }
-        // What this machine says itself is no report.
+        // An error that this machine raises itself is no report.
         data[4] = 1;
         assert_eq!(read(&data), None);
         data[4..7].copy_from_slice(&[3, 1, 4]);

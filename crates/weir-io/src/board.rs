@@ -1,5 +1,6 @@
-//! The load board: what each worker is doing, where others can read it. The workers write their own lines with relaxed stores at
-//! the begin and end of each turn; the main thread, other workers, the status page and eBPF programs read them.
+//! The load board: the state of each worker, where others can read it. The workers write their own
+//! lines with relaxed stores at the begin and end of each turn; the main thread, other workers, the
+//! status page and eBPF programs read them.
 //!
 //! A line is one cache line, so that a worker that writes its own does not take others' from the cores that read them. Its layout is
 //! fixed, since programs in the kernel read it as an array of values of 64 bytes (`struct board_line` in weir-bpf's C sources):
@@ -28,17 +29,20 @@ pub const DRAINS: u32 = 2;
 
 /// A turn that lasts longer than this makes a worker late, in microseconds.
 pub const LATE_TURN_US: u64 = 5_000;
-/// What a connection costs that was assigned and not yet accepted, in nanoseconds: about what accepting one takes.
+/// The cost of a connection that was assigned and not yet accepted, in nanoseconds: about what
+/// accepting one takes.
 const ASSIGNED_NS: u64 = 10_000;
-/// A turn that lasts for less than this says nothing about how long it will go on, in microseconds.
+/// A turn that lasts for less than this says nothing about how long it will last, in microseconds.
 const SHORT_TURN_US: u64 = 200;
-/// A worker that wants its core and has it not for less than this share of the time is as good as others, in thousandths: where clients or
-/// servers share the machine, all are starved a little, and one a little more than another for no reason that lasts.
+/// A worker that wants its core and does not get it for less than this share of the time is as good
+/// as others, in thousandths. Where clients or servers share the machine, all workers are starved a
+/// little, and one a little more than another for no lasting reason.
 pub const STARVED_PERMILLE: u32 = 200;
-/// What a worker costs that never gets its core when it wants it, in nanoseconds: about a slice of time of the kernel's scheduler.
+/// The cost of a worker that never gets its core when it wants it, in nanoseconds: about a time
+/// slice of the kernel's scheduler.
 const STARVED_NS: u64 = 4_000_000;
 
-/// What one worker tells. All of it is advice: nothing that has to be exact may rest on it.
+/// The report of one worker. All of it is advice: nothing that has to be exact may depend on it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Line {
@@ -52,9 +56,9 @@ pub struct Line {
     pub sessions: AtomicU32,
     /// New connections that a program in the kernel has given to its listeners since its turn began.
     pub assigned: AtomicU32,
-    /// What a request costs it in time of its core, in nanoseconds; a moving average.
+    /// The cost of a request in time of its core, in nanoseconds; a moving average.
     pub service_ns: AtomicU32,
-    /// Share of the last moments in which it wanted its core and had it not, in thousandths.
+    /// Share of the last moments in which it wanted its core and did not have it, in thousandths.
     pub starved_permille: AtomicU32,
     /// [`ACCEPTS`] and [`DRAINS`].
     pub flags: AtomicU32,
@@ -83,7 +87,7 @@ impl Line {
         self.flags.load(Relaxed) & (ACCEPTS | DRAINS) == ACCEPTS
     }
 
-    /// How long something new would wait for this worker, as far as it can be told, in nanoseconds.
+    /// An estimate of how long something new would wait for this worker, in nanoseconds.
     pub fn cost(&self, now_us: u64) -> u64 {
         let requests = u64::from(self.open_requests.load(Relaxed)).saturating_mul(self.service_ns.load(Relaxed).into());
         let turn_us = self.turn_us(now_us);
@@ -109,17 +113,19 @@ unsafe impl Send for Board {}
 unsafe impl Sync for Board {}
 
 impl Board {
-    /// For so many workers, in memory of this process.
+    /// For this number of workers, in memory of this process.
     pub fn new(workers: usize) -> Board {
         let lines: Arc<[Line]> = (0..workers).map(|_| Line::default()).collect();
         Board { lines: NonNull::from(&*lines).cast(), workers, _keep: Box::new(lines) }
     }
 
-    /// Over memory that others see as well, such as an eBPF array map; all zeroes are a line of a worker that was never there.
-    /// Gives None if `bytes` are too few for so many workers or `start` is not at a multiple of 64.
+    /// Over memory that others see as well, such as an eBPF array map; all zeroes are a line of a
+    /// worker that was never there. Gives None if `bytes` are too few for the workers or `start` is
+    /// not at a multiple of 64.
     ///
     /// # Safety
-    /// `bytes` from `start` are mapped, readable and writable, until `keep` is dropped, and nobody accesses them but atomically.
+    /// `bytes` from `start` are mapped, readable and writable, until `keep` is dropped, and all
+    /// accesses to them are atomic.
     pub unsafe fn over(
         start: NonNull<u8>,
         bytes: usize,
@@ -133,21 +139,22 @@ impl Board {
 
     /// All lines, by the workers' numbers.
     pub fn lines(&self) -> &[Line] {
-        // SAFETY: the constructors made sure that so many lines are there and aligned, for as long as `self` lives; any bytes are a valid line.
+        // SAFETY: the constructors made sure that all lines are there and aligned, for as long as
+        // `self` lives; any bytes are a valid line.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr(), self.workers) }
     }
 
     /// The line of one worker.
     ///
     /// # Panics
-    /// If there are not so many workers.
+    /// If the worker does not exist.
     pub fn line(&self, worker: usize) -> &Line {
         &self.lines()[worker]
     }
 }
 
 impl Default for Board {
-    /// For no worker.
+    /// For no workers.
     fn default() -> Board {
         Board::new(0)
     }

@@ -48,12 +48,12 @@ impl Drop for Pooled {
 }
 
 impl RecvBuf {
-    /// A buffer of its own memory (simulation, tests).
+    /// A buffer with separate memory (simulation, tests).
     pub fn from_vec(bytes: Vec<u8>) -> RecvBuf {
         RecvBuf { inner: Inner::Owned(bytes) }
     }
 
-    /// A buffer whose memory has an owner of its own (the simulation counts what comes back).
+    /// A buffer with memory that has its own owner (the simulation counts what comes back).
     pub(crate) fn from_shared(bytes: Bytes) -> RecvBuf {
         RecvBuf { inner: Inner::Shared(bytes) }
     }
@@ -100,8 +100,9 @@ impl RecvBuf {
         }
     }
 
-    /// Keeps the bytes until the last slice of them is dropped, on any thread. One small allocation; up to 1 KiB is
-    /// copied, more stays in place and keeps its buffer out of the pool.
+    /// Keeps the bytes until the last slice of them is dropped, on any thread. One small
+    /// allocation; up to 1 KiB is copied, more remains in place and keeps its buffer out of the
+    /// pool.
     pub fn into_bytes(self) -> Bytes {
         if self.len() <= COPY_BYTES_MAX {
             return Bytes::copy_from_slice(&self);
@@ -116,7 +117,8 @@ impl RecvBuf {
 
 impl Pooled {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_ref`; and a lease is not copied, so whoever has it mutably is the only one who sees the bytes.
+        // SAFETY: as in `as_ref`; and a lease is not copied, so a mutable reference to it is the
+        // only access to the bytes.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len as usize) }
     }
 }

@@ -1,7 +1,8 @@
-//! Leaving a new connection to another driver that accepts from the same socket and has less to do.
+//! Leaves a new connection to another driver that accepts from the same socket and has less to do.
 //!
-//! All of them are woken when somebody connects. One that is at work has no way to go, so it would mostly be the first, and the one that sleeps comes too
-//! late. Bound: [`LEFT_US`] for a connection, then it is accepted by whoever is there.
+//! All of them are woken when a client connects. A driver that is at work would mostly be the
+//! first, because it is awake already, and the sleeping one comes too late. Bound: [`LEFT_US`] for
+//! a connection, then the first driver to come accepts it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +11,16 @@ use crate::Board;
 
 /// How long a connection is left to others, microseconds: longer than it takes to wake up.
 pub(crate) const LEFT_US: u64 = 1_000;
-/// Whoever would have a new connection wait for less than this accepts it: about as long as another one takes to wake up, nanoseconds.
+/// A driver that would have a new connection wait for less than this accepts it: about as long as
+/// another one takes to wake up, nanoseconds.
 const SOON_NS: u64 = 50_000;
 
-/// What one driver knows of the others.
+/// What one driver knows about the others.
 #[derive(Default)]
 pub struct Courtesy {
     /// None: it is alone.
     others: Option<(Arc<Board>, usize)>,
-    /// Listeners at which somebody was left to others.
+    /// Listeners at which a client was left to others.
     left: Vec<u32>,
 }
 
@@ -30,12 +32,12 @@ impl fmt::Debug for Courtesy {
 }
 
 impl Courtesy {
-    /// Of this worker, whose line the board must have.
+    /// For this worker, for which the board must have a line.
     pub fn new(board: Arc<Board>, worker: usize) -> Courtesy {
         Courtesy { others: Some((board, worker)), left: Vec::new() }
     }
 
-    /// Whether who waits at this listener is to be left to others for [`LEFT_US`].
+    /// Whether the clients that wait at this listener are to be left to others for [`LEFT_US`].
     pub(crate) fn leaves(&mut self, listener: u32, is_shared: impl FnOnce() -> bool, now_us: u64) -> bool {
         let leaves = self.others.as_ref().is_some_and(|(board, worker)| is_outdone(board, *worker, now_us));
         let leaves = leaves && is_shared();
@@ -45,7 +47,8 @@ impl Courtesy {
         leaves
     }
 
-    /// Whether somebody was left to others at this listener: who is still there is accepted now.
+    /// Whether clients were left to others at this listener: those that are still there are
+    /// accepted now.
     pub(crate) fn takes_up(&mut self, listener: u32) -> bool {
         let at = self.left.iter().position(|left| *left == listener);
         at.is_some_and(|at| self.left.swap_remove(at) == listener)
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
     use crate::board::{ACCEPTS, DRAINS};
 
-    /// Two workers that wait for events, the first with so many requests of 10 us each.
+    /// Two workers that wait for events, the first with this number of requests of 10 us each.
     fn board(requests: u32) -> Arc<Board> {
         let board = Board::new(2);
         for line in board.lines() {
@@ -86,7 +89,7 @@ mod tests {
         let board = board(100);
         let mut courtesy = Courtesy::new(Arc::clone(&board), 0);
         assert!(!courtesy.takes_up(7) && courtesy.leaves(7, || true, 9));
-        // Each listener for itself.
+        // Each listener separately.
         assert!(!courtesy.takes_up(8) && courtesy.takes_up(7) && !courtesy.takes_up(7));
         assert!(!courtesy.leaves(7, || false, 9), "it is not shared");
         assert!(!courtesy.takes_up(7));

@@ -1,21 +1,24 @@
-//! How many descriptors of the process clients may have: the others are for servers, files, probes and operators.
+//! How many descriptors of the process clients may use: the others are for servers, files, probes
+//! and operators.
 //!
-//! One [`Descriptors`] is shared by all drivers of a process; each counts there what it has accepted until that is closed, handshakes of TLS
-//! included. With as many as may be, a driver accepts nobody more, as when the kernel refuses to
-//! ([`Event::AcceptFailed`](crate::Event::AcceptFailed)): whoever connects waits in the queue of the listener. Several drivers that accept at the same time may
-//! pass the limit by as many as one of them accepts in a turn; the reserve has room for that.
+//! All drivers of a process share one [`Descriptors`]; each counts there the connections that it
+//! has accepted until they are closed, including TLS handshakes. At the maximum a driver accepts no
+//! more clients, as when the kernel refuses to
+//! ([`Event::AcceptFailed`](crate::Event::AcceptFailed)): new clients wait in the queue of the
+//! listener. Several drivers that accept at the same time may exceed the limit by as many as one of
+//! them accepts in a turn; the reserve has room for that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors that a worker and what belongs to it need besides, and that are open before a client comes.
+/// Descriptors that a worker and its parts need besides, and that are open before a client comes.
 const OWN_OF_WORKER: usize = 16;
 /// The same of the process.
 const OWN: usize = 64;
 /// Most that are kept for others than clients.
 const RESERVE_MAX: usize = 8192;
-/// Pause of accepting when there are as many clients as may be, microseconds: some of them are told to go.
+/// Pause of accepting at the maximum number of clients, microseconds: some of them are being ended.
 pub(crate) const FULL_PAUSE_US: u64 = 20_000;
 
 /// See the module.
@@ -33,12 +36,13 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// At most so many connections of clients.
+    /// With at most this number of client connections.
     pub fn new(max: usize) -> Descriptors {
         Descriptors { max, accepted: AtomicUsize::new(0) }
     }
 
-    /// What the limit of the process leaves to clients, with so many workers (`ulimit -n`): three quarters, or half where that is little.
+    /// The share of the process's limit that is left to clients, with the given number of workers
+    /// (`ulimit -n`): three quarters, or half of a low limit.
     pub fn of_process(workers: usize) -> Descriptors {
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         Descriptors::new(limit.map_or(usize::MAX, |limit| limit - reserve(limit, workers)))
@@ -49,12 +53,13 @@ impl Descriptors {
         self.max
     }
 
-    /// Whether nobody more may be accepted.
+    /// Whether no more clients may be accepted.
     pub(crate) fn is_full(&self) -> bool {
         self.accepted.load(Ordering::Relaxed) >= self.max
     }
 
-    /// Whether more than half of those were accepted: who is accepted without being asked for may pass the limit from there.
+    /// Whether at least half of the maximum was accepted: from there, clients that the kernel
+    /// accepts unasked may exceed the limit.
     pub(crate) fn is_near_full(&self) -> bool {
         self.accepted.load(Ordering::Relaxed) >= self.max / 2
     }

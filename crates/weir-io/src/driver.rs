@@ -1,7 +1,8 @@
 //! The interface between the worker and the operating system.
 //!
-//! The worker calls commands, which only queue work; [`Driver::turn`] submits everything queued with one system call
-//! (as far as the kernel allows), waits, and reaps completions. Bound: one send and one connect in flight for each socket.
+//! The worker calls commands, which only queue work; [`Driver::turn`] submits everything queued
+//! with one system call (as far as the kernel allows), waits, and reaps completions. Bound: one
+//! send and one connect in flight for each socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +17,8 @@ use crate::{Courtesy, Descriptors, Loose, Outbound, RecvBuf, Released};
 /// Chosen by the caller for each socket and handed back in each of its completions.
 pub type Token = u64;
 
-/// Names one socket of one driver: a slot and the generation of its occupant, so that a late name hits nothing.
+/// Names one socket of one driver: a slot and the generation of its occupant, so that a late name
+/// has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
     /// Slot in the driver's table.
@@ -30,7 +32,7 @@ pub struct Socket {
 pub enum Class {
     /// 4 KiB: request heads.
     Small,
-    /// 64 KiB: upstream answers, bodies.
+    /// 64 KiB: upstream responses, bodies.
     Large,
 }
 
@@ -59,14 +61,16 @@ pub enum Payload {
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A listener has a new connection. It has no token and receives nothing until told.
+    /// A listener has a new connection. It has no token and receives nothing until
+    /// [`Driver::set_token`] and [`Driver::receive`].
     Accepted {
         /// The new socket.
         socket: Socket,
         /// Address of the client; [`UNIX_PEER`](crate::UNIX_PEER) on a unix socket.
         peer: SocketAddr,
     },
-    /// Accepting failed (descriptors, memory). The driver tries again by itself after a pause and never spins.
+    /// Accepting failed (descriptors, memory). The driver tries again after a pause without being
+    /// asked, and never spins.
     AcceptFailed(io::Error),
     /// The end of [`Driver::connect`].
     Connected(io::Result<()>),
@@ -78,7 +82,7 @@ pub enum Event {
     ReceiveFailed(io::Error),
     /// Everything given to [`Driver::send`] was taken by the kernel, or an error ended it. The payload comes back.
     Sent {
-        /// What was given to send.
+        /// The payload that was given to send.
         payload: Payload,
         /// The outcome. After an error an unknown part was sent.
         result: io::Result<()>,
@@ -91,21 +95,23 @@ pub enum Event {
         /// Why it is over.
         how: RelayEnd,
     },
-    /// The connection is nobody's here any more ([`Driver::release`]), and nothing else of it will be told.
+    /// The connection does not belong to this driver any more ([`Driver::release`]), and no further
+    /// event of it follows.
     Released(Box<Released>),
     /// [`Waker::wake`] was called since the last turn. Comes with token 0.
     Woken,
 }
 
-/// Bytes that a relay has moved: those that the kernel took for the socket they went to. Sends and receives of the time before
-/// it count only as far as the relay itself had to pass on what such a receive brought.
+/// Bytes that a relay has moved: those that the kernel accepted for the destination socket. Earlier
+/// sends and receives count only as far as the relay itself had to forward the bytes of such a
+/// receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Relayed {
     /// From the first socket to the second.
     pub a_to_b: u64,
     /// From the second socket to the first.
     pub b_to_a: u64,
-    /// One direction is over, and the other one is not.
+    /// Exactly one direction is over.
     pub half_closed: bool,
 }
 
@@ -114,7 +120,8 @@ pub struct Relayed {
 pub enum RelayEnd {
     /// Both sides ended their sending direction, all their bytes were delivered, and both ends were passed on.
     Complete,
-    /// The first socket failed, with this error. What had arrived from it was delivered, what was for it is lost.
+    /// The first socket failed, with this error. Bytes that had arrived from it were delivered,
+    /// bytes for it are lost.
     FailedA(io::Error),
     /// The same with the second.
     FailedB(io::Error),
@@ -139,40 +146,45 @@ pub trait Waker: Send + Sync {
 
 /// One core's connection to the operating system.
 ///
-/// Commands never fail visibly: what goes wrong arrives as a completion. A command for a socket that is closed or
-/// of another generation does nothing. After [`Driver::close`] no completion of that socket is delivered, its payload
-/// and buffers are freed when the kernel is done with them.
+/// Commands never fail visibly: problems arrive as completions. A command for a socket that is
+/// closed or of another generation does nothing. After [`Driver::close`] no completion of that
+/// socket is delivered, its payload and buffers are freed when the kernel is done with them.
 pub trait Driver {
     /// Monotonic time in microseconds since an arbitrary start, as of the last turn.
     fn now_us(&self) -> u64;
 
-    /// Starts accepting on a bound, listening, non-blocking socket of TCP, or of the unix domain, whose clients all have the address
-    /// [`UNIX_PEER`](crate::UNIX_PEER).
+    /// Starts accepting on a bound, listening, non-blocking socket of TCP, or of the unix domain.
+    /// Clients of the latter all have the address [`UNIX_PEER`](crate::UNIX_PEER).
     ///
     /// # Errors
     /// The operating system's, when the listener can't be registered.
     fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket>;
 
-    /// Lets a listener take no new connections. Those that are established, or of which the kernel has answered the first packet,
-    /// are accepted as before. Later ones get no answer, so that they try again after a second: then they are refused, or find a
-    /// successor. For whoever closes the listener soon without losing a client; where the kernel can't do it, nothing changes.
+    /// Lets a listener take no new connections. Those that are established, or of which the kernel
+    /// has answered the first packet, are accepted as before. Later clients get no answer, so that
+    /// they try again after a second: then they are refused, or find a successor. For closing the
+    /// listener soon without losing a client; where the kernel can't do it, nothing changes.
     fn turn_away(&mut self, listener: Socket);
 
-    /// From listeners that other drivers have as well it accepts with courtesy. A driver without such listeners needs none.
+    /// Sets the courtesy with which it accepts from listeners that other drivers have as well. A
+    /// driver without such listeners needs none.
     fn set_courtesy(&mut self, _: Courtesy) {}
 
-    /// It shares the descriptors that clients may have with other drivers, from now on. Else it accepts as long as the kernel does.
+    /// From now on it shares the descriptors that clients may use with other drivers. Otherwise it
+    /// accepts as long as the kernel does.
     fn share_descriptors(&mut self, _: Arc<Descriptors>) {}
 
-    /// Stops accepting on a listener that another process has as well, and closes it here: who waits there, or comes later, is the
-    /// other's affair. Who was accepted until then is told as before; after the last of them [`Driver::accept_queue`] knows the
-    /// listener no more.
+    /// Stops accepting on a listener that another process has as well, and closes it here: the
+    /// other process serves clients that wait there, or come later. Clients that were accepted
+    /// until then are reported as before; after the last of them [`Driver::accept_queue`] no longer
+    /// knows the listener.
     fn hand_over(&mut self, listener: Socket);
 
-    /// One more descriptor of a listener, for another process.
+    /// Another descriptor of a listener, for another process.
     ///
     /// # Errors
-    /// The operating system's, when descriptors run out; the listener is closed; there is nothing that a process could have.
+    /// The operating system's, when descriptors run out; the listener is closed; it has nothing
+    /// that another process could use.
     fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd>;
 
     /// Changes how many connections may wait at a listener to be accepted (listen(2)); the system caps it.
@@ -186,33 +198,41 @@ pub trait Driver {
         self.connect_by(Outbound::default(), to, token)
     }
 
-    /// The same in a way of choice.
+    /// The same in a chosen way.
     ///
     /// # Errors
-    /// As [`Driver::connect`]; what is chosen can't be had. That a port is taken may also be the result of the connect.
+    /// As [`Driver::connect`]; the choice is not possible. That a port is taken may also be the
+    /// result of the connect.
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket>;
 
-    /// Starts a connection to whoever listens at this path (unix(7)). Ends in [`Event::Connected`]; when nobody has room for it, that is an
-    /// error at once (EAGAIN) and not a wait.
+    /// Starts a connection to the socket that listens at this path (unix(7)). Ends in
+    /// [`Event::Connected`]; when the listener has no room for it, that is an error at once
+    /// (EAGAIN) and not a wait.
     ///
     /// # Errors
-    /// The operating system's, when no socket can be made; there are no such sockets (the simulated network).
+    /// The operating system's, when no socket can be made; such sockets do not exist (in the
+    /// simulated network).
     fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket>;
 
-    /// Takes over a socket of TCP that was made as [`Outbound`] says, and whose connect somebody else has begun, or seen the end of: ends in
-    /// [`Event::Connected`], as a connect of this driver does.
+    /// Takes over a TCP socket that was made as [`Outbound`] says, and whose connect was begun
+    /// elsewhere, or has ended already. Ends in [`Event::Connected`], as a connect of this driver
+    /// does.
     ///
     /// # Errors
-    /// The operating system's; the simulated network has only what was begun in it ([`sim::Net::begin`](crate::sim::Net::begin)).
+    /// The operating system's; the simulated network has only the connects that were begun in it
+    /// ([`sim::Net::begin`](crate::sim::Net::begin)).
     fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket>;
 
-    /// Lets a connection go, to another driver that takes it in ([`Driver::take_in`]). From now on its only event is [`Event::Released`], in
-    /// which is all that was received and not handed out; of the commands only [`Driver::close`] and [`Driver::reset`] have an
-    /// effect, and then there is no event. False: it can't be let go, because it is no connected stream, a send or a relay of it
-    /// is not over, or something else has to be told of it first; then everything is as before.
+    /// Releases a connection to another driver, which takes it in ([`Driver::take_in`]). From now
+    /// on its only event is [`Event::Released`], with all bytes that were received but not handed
+    /// out. Of the commands only [`Driver::close`] and [`Driver::reset`] have an effect, and then
+    /// no event follows. False: it can't be released, because it is no connected stream, a send or
+    /// a relay of it is not over, or another event of it has to be reported first; then everything
+    /// is as before.
     fn release(&mut self, socket: Socket) -> bool;
 
-    /// Takes in a connection that was let go. As after an accept, nothing is received until told.
+    /// Takes in a connection that was released. As after an accept, nothing is received until
+    /// [`Driver::receive`].
     ///
     /// # Errors
     /// The operating system's; it is of another kind of driver (simulated or not). The connection is closed then.
@@ -226,8 +246,9 @@ pub trait Driver {
     /// in which they began to wait, before any other.
     fn receive(&mut self, socket: Socket, how: Receive);
 
-    /// Whether what arrives on a socket may come later: it wakes nobody then, and is received together with what has come on other such
-    /// sockets some milliseconds later, which costs less for all of them. For whoever deserves no haste. Where it can't be had,
+    /// Sets whether bytes that arrive on a socket may come later. Then they do not wake the driver,
+    /// and are received some milliseconds later together with those of other such sockets, which
+    /// costs less for all of them. For peers that deserve no haste. Where it is not possible,
     /// nothing changes.
     fn defer(&mut self, socket: Socket, on: bool);
 
@@ -240,35 +261,41 @@ pub trait Driver {
     /// Acknowledges what was received at once instead of together with the next send (TCP_QUICKACK, tcp(7)).
     fn acknowledge(&mut self, socket: Socket);
 
-    /// Hands two connected sockets over to each other: from now on the driver itself moves what arrives from each to the other,
-    /// without copying it where that pays, until both directions have ended. Does nothing if either is closed or relays already.
+    /// Hands two connected sockets over to each other: from now on the driver itself moves bytes
+    /// from each to the other, without copying them where that pays, until both directions have
+    /// ended. Does nothing if either is closed or relays already.
     ///
-    /// **Before**: all that was handed out in [`Event::Received`] is the caller's; what of it is for the other side was given to
-    /// [`Driver::send`]. A receive may be armed and a send in flight on each socket. No byte is lost, repeated or moved:
-    /// receives stop, and what they bring that was not handed out yet belongs to the relay, as does an end or an error that
-    /// they find; each direction begins when the send on its sink is over, which is still told by [`Event::Sent`]. A direction
-    /// whose [`Event::Ended`] was handed out has ended for the relay, too.
+    /// **Before**: all bytes that were handed out in [`Event::Received`] are the caller's; those
+    /// meant for the other side were given to [`Driver::send`]. A receive may be armed and a send
+    /// in flight on each socket. No byte is lost, repeated or moved: receives stop, and bytes that
+    /// they bring and that were not handed out yet belong to the relay, as does an end or an error
+    /// that they find. Each direction begins when the send on its sink is over, which
+    /// [`Event::Sent`] still reports. A direction whose [`Event::Ended`] was handed out has ended
+    /// for the relay as well.
     ///
-    /// **Meanwhile** each direction goes on by itself: when its source ends (FIN) and the last byte was delivered, the end is
-    /// passed on (FIN), and the other direction goes on. A slow reader stops the writer on the other side: besides the buffers
-    /// of the kernel's sockets at most [`crate::Options::relay_pipe_bytes`] wait. No event tells of bytes; [`Driver::relayed`]
-    /// does. A turn moves a limited number of bytes and doesn't return for their sake. Of the commands only
-    /// [`Driver::set_token`], [`Driver::acknowledge`], [`Driver::close`] and [`Driver::reset`] have an effect on the two.
+    /// **Meanwhile** each direction runs independently: when its source ends (FIN) and the last
+    /// byte was delivered, the end is passed on (FIN), and the other direction continues. A slow
+    /// reader stops the writer on the other side: besides the buffers of the kernel's sockets at
+    /// most [`crate::Options::relay_pipe_bytes`] wait. No event reports bytes; [`Driver::relayed`]
+    /// does. A turn moves a limited number of bytes and doesn't return for their sake. Of the
+    /// commands only [`Driver::set_token`], [`Driver::acknowledge`], [`Driver::close`] and
+    /// [`Driver::reset`] have an effect on the two.
     ///
-    /// **The end** is [`Event::RelayEnded`], with the token of `a`. When one socket fails, what had arrived from it is still
-    /// delivered first. Closing or resetting either socket ends the relay without an event, and what waited in it is lost; the
-    /// other one stays open, and nothing is left to do with it but to close it, too.
+    /// **The end** is [`Event::RelayEnded`], with the token of `a`. When one socket fails, bytes
+    /// that had arrived from it are still delivered first. Closing or resetting either socket ends
+    /// the relay without an event, and bytes that waited in it are lost; the other socket remains
+    /// open, but the only thing left to do with it is to close it as well.
     fn relay(&mut self, a: Socket, b: Socket);
 
-    /// What the relay of a socket has moved so far; None when it has none (any more).
+    /// The bytes that the relay of a socket has moved so far; None when it has none (any more).
     fn relayed(&self, socket: Socket) -> Option<Relayed>;
 
     /// Ends everything about the socket. Data already taken by the kernel is still delivered to the other side, unless
     /// received bytes are unread (then the kernel sends RST).
     fn close(&mut self, socket: Socket);
 
-    /// Like [`Driver::close`], but with a reset (SO_LINGER of zero), so that the other side doesn't take what it has for all.
-    /// What the kernel has not delivered is lost.
+    /// Like [`Driver::close`], but with a reset (SO_LINGER of zero), so that the other side doesn't
+    /// take the bytes that it has for all. Bytes that the kernel has not delivered are lost.
     fn reset(&mut self, socket: Socket);
 
     /// All open sockets but listeners, those included whose [`Event::Accepted`] was just handed out. For giving everything up.
@@ -280,8 +307,9 @@ pub trait Driver {
     /// Receive buffers of a class that are free now, out of how many: `(free, total)`.
     fn buffers(&self, class: Class) -> (u32, u32);
 
-    /// Has the kernel ask from time to time whether the other side of a connection of [`Outbound::resets`] is still there (SO_KEEPALIVE, socket(7)), which costs
-    /// four system calls: nothing for those that are soon over. Others have it from the start.
+    /// Lets the kernel check from time to time whether the other side of a connection of
+    /// [`Outbound::resets`] is still there (SO_KEEPALIVE, socket(7)), which costs four system
+    /// calls: too much for connections that are soon over. Others have it from the start.
     fn keep_alive(&mut self, socket: Socket);
 
     /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
@@ -291,11 +319,12 @@ pub trait Driver {
     /// connection is closed.
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr>;
 
-    /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
+    /// The fate of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 
-    /// Whether the other side of a connection has left, also while nothing is received (poll(2), POLLRDHUP). One that is closed here is
-    /// broken. For whoever is about to do much for it, or does not receive for a while.
+    /// Whether the other side of a connection has left, even while nothing is received (poll(2),
+    /// POLLRDHUP). A connection that is closed here is broken. For use before expensive work for
+    /// it, or while it is not read.
     fn departure(&mut self, socket: Socket) -> Departure;
 
     /// Whether the other side of a connection has ended its direction or reset it, or it is closed here.
@@ -303,15 +332,17 @@ pub trait Driver {
         self.departure(socket) != Departure::Stays
     }
 
-    /// What is known of the path of what was sent on a connection (TCP_INFO, tcp(7)), also when the connection is over and not closed here; None: it is
-    /// closed, none of TCP, or nothing is known.
+    /// The kernel's figures of the path of the bytes that were sent on a connection (TCP_INFO,
+    /// tcp(7)), also when the connection is over and not closed here; None: it is closed, not TCP,
+    /// or nothing is known.
     fn path(&mut self, socket: Socket) -> Option<crate::Path>;
 
     /// Gives a connection another congestion control (TCP_CONGESTION, tcp(7)). When the system has none of this name, or does not let this thread have it,
     /// nothing changes.
     fn set_congestion(&mut self, socket: Socket, name: &str);
 
-    /// What waits at a listener to be accepted (TCP_INFO, tcp(7)); None when that is not known.
+    /// The connections that wait at a listener to be accepted (TCP_INFO, tcp(7)); None when that is
+    /// not known.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
 
     /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
@@ -331,15 +362,15 @@ pub trait Driver {
     fn stats(&self) -> DriverStats;
 }
 
-/// What has become of the bytes that were sent on a connection.
+/// The fate of the bytes that were sent on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// The other side acknowledged all of them; or nothing is known.
     Acknowledged,
     /// Some are on their way, or wait until the other side has room for them.
     Underway,
-    /// Some were sent several times, and for [`Delivery::UNHEARD_US`] nothing at all came back: no acknowledgement of them, and
-    /// none that says that there is no room.
+    /// Some were sent several times, and for [`Delivery::UNHEARD_US`] nothing at all came back: no
+    /// acknowledgement of them, and none that reports a lack of room.
     Unheard,
 }
 
@@ -368,7 +399,7 @@ pub struct AcceptQueue {
     pub limit: u32,
 }
 
-/// What a driver did since it was made. All are counts.
+/// Counters of a driver since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DriverStats {
     /// Calls of [`Driver::turn`].

@@ -1,5 +1,6 @@
-//! How a network card spreads what it receives over its queues (receive side scaling), as its driver tells it (ethtool(8), SIOCETHTOOL). Called by whoever
-//! judges which core receives what; changes nothing.
+//! How a network card spreads received packets over its queues (receive side scaling), as its
+//! driver reports it (ethtool(8), SIOCETHTOOL). Called to find out which core receives which
+//! packets; changes nothing.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -40,7 +41,7 @@ struct Request {
 /// That of an interface where this thread is; None: it has no such thing, or does not tell.
 ///
 /// # Errors
-/// There is no such interface; no socket can be made.
+/// The interface does not exist; no socket can be made.
 pub fn rss(interface: &str) -> io::Result<Option<Rss>> {
     let Some(sizes) = ask(interface, 0, 0)? else { return Ok(None) };
     let (table, key) = (number(&sizes, 8).min(TABLE_MAX), number(&sizes, 12).min(KEY_BYTES_MAX));
@@ -50,7 +51,7 @@ pub fn rss(interface: &str) -> io::Result<Option<Rss>> {
     Ok(ask(interface, table, key)?.map(|told| read(&told, table as usize, key as usize)))
 }
 
-/// What is told with room for so many entries of the table and bytes of the key.
+/// The driver's report, with room for this number of table entries and key bytes.
 fn ask(interface: &str, table: u32, key: u32) -> io::Result<Option<Vec<u8>>> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let mut data = vec![0u8; HEADER_BYTES + table as usize * 4 + key as usize];
@@ -91,7 +92,8 @@ fn read(told: &[u8], table: usize, key: usize) -> Rss {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what a driver tells is read from its places, and an interface without it is none. How: bytes as the kernel lays them out; loopback.
+    //! Proves: a driver's report is read from the right places, and an interface without one gives
+    //! none. How: bytes as the kernel lays them out; loopback.
 
     use super::*;
 

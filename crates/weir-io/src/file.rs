@@ -1,7 +1,9 @@
-//! Files that a configuration names, opened without being made to wait: a FIFO without a writer would keep a thread for good.
+//! Opens the files that a configuration names without blocking: a FIFO without a writer would block
+//! a thread for good.
 //!
-//! Called by whoever reads certificates, users and lists. Links are followed: Kubernetes and certbot put what they write behind some. What weir
-//! itself writes and believes later is opened with more care (`weir/src/lasting/own.rs`).
+//! Called by the readers of certificates, users and lists. Links are followed: Kubernetes and
+//! certbot put the files that they write behind some. Files that weir itself writes and trusts
+//! later are opened with more care (`weir/src/lasting/own.rs`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,17 +13,17 @@ use std::path::Path;
 /// Opens a regular file to be read.
 ///
 /// # Errors
-/// The operating system's, and what is there in place of a regular file.
+/// The operating system's, and the kind of file that is there in place of a regular one.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     check_regular(&file)?;
     Ok(file)
 }
 
-/// Says what a file is that is no regular one.
+/// Checks that a file is a regular one.
 ///
 /// # Errors
-/// It is none: what it is, and the way out.
+/// It is not: the kind of file, and what to do about it.
 pub fn check_regular(file: &File) -> io::Result<()> {
     let kind = file.metadata()?.file_type();
     let what = match kind {
@@ -36,8 +38,8 @@ pub fn check_regular(file: &File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is no regular file is refused at once, also a FIFO that nobody writes to, and a link to a regular file is none of that.
-    //! How: a directory of its own.
+    //! Proves: anything but a regular file is rejected at once, even a FIFO without a writer, and a
+    //! link to a regular file is accepted. How: a directory of the test.
 
     use std::os::unix::fs::symlink;
 

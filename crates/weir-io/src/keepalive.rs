@@ -1,5 +1,6 @@
-//! When the kernel asks whether the other side of a connection that rests is still there (SO_KEEPALIVE, socket(7); tcp(7)). Used by `way` for listeners,
-//! whose connections have it from them, and for connections to servers.
+//! When the kernel checks whether the other side of an idle connection is still there
+//! (SO_KEEPALIVE, socket(7); tcp(7)). Used by `way` for listeners, whose connections inherit it,
+//! and for connections to servers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,24 +8,25 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// As an operator has chosen it.
+/// An operator's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keepalive {
     /// It never does.
     Off,
     /// It does.
     Ask {
-        /// How long a connection has rested before the first time, seconds, 1 to 32,767 (TCP_KEEPIDLE).
+        /// How long a connection has been idle before the first time, seconds, 1 to 32,767
+        /// (TCP_KEEPIDLE).
         idle_s: u16,
         /// How long until the next time where nothing comes back, seconds, 1 to 32,767 (TCP_KEEPINTVL).
         interval_s: u16,
-        /// So many in vain end the connection, 1 to 127 (TCP_KEEPCNT).
+        /// This number of unanswered probes ends the connection, 1 to 127 (TCP_KEEPCNT).
         probes: u8,
     },
 }
 
 impl Keepalive {
-    /// Has a socket do so from now on.
+    /// Applies this to a socket from now on.
     pub(crate) fn set(self, socket: &impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(socket);
         match self {

@@ -1,8 +1,11 @@
-//! Sockets whose bytes may come later: what arrives on them wakes nobody, and is looked for from time to time.
+//! Sockets with deferred bytes: arriving bytes do not wake the driver, and are checked for from
+//! time to time.
 //!
-//! Used by both real drivers. An epoll instance that nobody waits on notes who has something; one call every [`LATER_US`] asks it. A wake-up of a
-//! thread costs more than a receive, so that bytes of many such sockets together cost a fraction. Bound: the sockets of the driver, and
-//! [`LOOKS_MAX`] times [`EVENTS_MAX`] of them in one turn; who is left is there at the next one.
+//! Used by both real drivers. An epoll instance that no thread waits on notes which sockets have
+//! something; one call every [`LATER_US`] asks it. A wake-up of a thread costs more than a receive,
+//! so that bytes of many such sockets together cost a fraction. Bound: the sockets of the driver,
+//! and [`LOOKS_MAX`] times [`EVENTS_MAX`] of them in one turn; the rest is still there at the next
+//! one.
 
 use std::os::fd::RawFd;
 
@@ -11,7 +14,7 @@ use crate::epoll::poller::{EVENTS_MAX, Poller, Wait};
 
 /// Calls in one turn.
 const LOOKS_MAX: usize = 16;
-/// How often it is looked, microseconds.
+/// Time between two looks, microseconds.
 pub(crate) const LATER_US: u64 = 20_000;
 
 /// See the module.
@@ -26,7 +29,7 @@ pub(crate) struct Later {
 }
 
 impl Later {
-    /// Takes a socket in. False: the kernel has no room for that, and it stays as it is.
+    /// Takes a socket in. False: the kernel has no room for that, and the socket is unchanged.
     pub(crate) fn enter(&mut self, fd: RawFd, socket: Socket, now_us: u64) -> bool {
         if self.poller.is_none() {
             self.poller = Poller::new().ok();
@@ -43,7 +46,7 @@ impl Later {
         entered
     }
 
-    /// Lets a socket go.
+    /// Removes a socket.
     pub(crate) fn leave(&mut self, fd: RawFd) {
         if let Some(poller) = &self.poller {
             poller.remove(fd);
@@ -51,18 +54,18 @@ impl Later {
         }
     }
 
-    /// How long it is until the next look; None: there is nobody to look for.
+    /// The time until the next look; None: it has no sockets.
     pub(crate) fn wait_us(&self, now_us: u64) -> Option<u64> {
         (self.sockets > 0).then(|| self.next_us.saturating_sub(now_us))
     }
 
-    /// Who has something, with the events of epoll, if it is time to look.
+    /// The sockets that have something, with the events of epoll, if it is time to look.
     pub(crate) fn look(&mut self, now_us: u64, syscalls: &mut u64) -> Vec<(Socket, u32)> {
         let Some(poller) = self.poller.as_mut().filter(|_| self.sockets > 0 && self.next_us <= now_us) else {
             return Vec::new();
         };
         self.next_us = now_us + LATER_US;
-        // Those that were told go to the end of the kernel's list.
+        // Sockets that were reported move to the end of the kernel's list.
         for look in 1..=LOOKS_MAX {
             *syscalls += 1;
             // It does not fail for a descriptor of our own.

@@ -1,4 +1,5 @@
-//! Addresses of this machine: all of them, and whether one is. Called at start, and before connections to what must not be connected to.
+//! Addresses of this machine: lists them, and looks one up. Called at start, and
+//! before connects that must not lead to certain addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +14,7 @@ use crate::Interfaces;
 /// The operating system's.
 pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
     let mut list: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `list` may be written to; what it points to afterwards is freed below.
+    // SAFETY: `list` may be written to; the list that it points to afterwards is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -34,7 +35,7 @@ pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
 pub fn host_name() -> String {
     // Of 64 bytes and a zero at most (HOST_NAME_MAX).
     let mut name = [0_u8; 65];
-    // SAFETY: the kernel writes at most so many bytes there.
+    // SAFETY: the kernel writes at most `name.len()` bytes there.
     let code = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     if code == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { String::new() }
@@ -61,18 +62,19 @@ fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     }
 }
 
-/// What the kernel says of where packets to an address would go, for all threads of a network namespace. So an address counts that was added a moment ago,
-/// and one that a route of the type `local` leads here.
+/// The kernel's answer to where packets to an address would be sent, for all threads of a network
+/// namespace. So addresses count that were added a moment ago, or that a route of the type `local`
+/// leads here.
 #[derive(Debug)]
 pub struct LocalRoutes {
-    /// None: there is no socket to ask by; it is tried again.
+    /// None: no socket could be made to ask by; it is tried again.
     interfaces: Mutex<Option<Interfaces>>,
-    /// Those that there were, for when the kernel can't be asked.
+    /// The addresses at the start, for when the kernel can't be asked.
     listed: Vec<IpAddr>,
 }
 
 impl LocalRoutes {
-    /// Of the namespace that this thread is in.
+    /// For the namespace that this thread is in.
     ///
     /// # Errors
     /// The addresses can't be listed: the operating system's.
@@ -80,7 +82,8 @@ impl LocalRoutes {
         Ok(LocalRoutes { interfaces: Mutex::new(Interfaces::here().ok()), listed: local_addresses()? })
     }
 
-    /// Whether what is sent to an address comes to this machine now. Asks the kernel, which takes some microseconds.
+    /// Whether packets to an address reach this machine now. Asks the kernel, which takes some
+    /// microseconds.
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         if address.is_loopback() || address.is_unspecified() {
@@ -92,7 +95,7 @@ impl LocalRoutes {
         }
         match interfaces.as_mut().map(|interfaces| interfaces.is_local(address)) {
             Some(Ok(is_local)) => is_local,
-            // Another socket the next time.
+            // A new socket the next time.
             Some(Err(_)) => {
                 *interfaces = None;
                 self.listed.contains(&address)
@@ -102,7 +105,7 @@ impl LocalRoutes {
     }
 }
 
-/// Addresses of this machine as they were not long ago, for whoever asks often.
+/// Addresses of this machine as they were not long ago, for frequent queries.
 #[derive(Debug, Default)]
 pub struct OwnAddresses {
     list: Vec<IpAddr>,
@@ -110,14 +113,15 @@ pub struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// How old what is known may be, microseconds.
+    /// How old the list may be, microseconds.
     const AGE_US: u64 = 10_000_000;
 
-    /// Whether what is sent there comes to this machine, for all that was known within the last 10 s. Looks again when that was longer ago.
+    /// Whether packets to this address reach this machine, according to a list that is at most 10 s
+    /// old. Makes a new list when the last one is older.
     pub fn has(&mut self, address: IpAddr, now_us: u64) -> bool {
         if self.read_us.is_none_or(|read_us| now_us.saturating_sub(read_us) >= OwnAddresses::AGE_US) {
             self.read_us = Some(now_us);
-            // What was known before is better than nothing.
+            // The old list is better than nothing.
             self.list = local_addresses().unwrap_or_else(|_| std::mem::take(&mut self.list));
         }
         let address = address.to_canonical();
@@ -127,7 +131,8 @@ impl OwnAddresses {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: loopback is found, and what is found can be bound. How: on the machine that runs it.
+    //! Proves: loopback is found, and the addresses found can be bound. How: on the machine that
+    //! runs it.
 
     use super::*;
     use std::net::{SocketAddr, UdpSocket};
@@ -158,7 +163,8 @@ mod tests {
             assert!(is("127.0.0.1") && is("::1") && is("0.0.0.0") && is("127.9.9.9"));
             let later = ["9.9.9.9", "198.18.0.1", "198.18.0.2", "2001:db8::9"];
             assert!(!later.iter().any(|text| is(text)), "there is no route at all");
-            // The third is a second one of its network, whose packets have the address of the first.
+            // The third is a second address of its network, whose packets have the address of the
+            // first.
             for (text, bits) in later.into_iter().zip([32, 24, 24, 128]) {
                 match interfaces.add_address(lo, address(text), bits) {
                     Err(_) if text.contains(':') => eprintln!("not tested: there is no IPv6"),

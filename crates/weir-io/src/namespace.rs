@@ -1,7 +1,8 @@
-//! Network namespaces: finding them, making them, doing something in them. Called by the laboratory. network_namespaces(7).
+//! Network namespaces: finding them, making them, running code in them. Called by the laboratory.
+//! network_namespaces(7).
 //!
-//! A thread that enters a namespace stays there, so whatever is done in one is done by a thread that ends with it. Making and entering need
-//! CAP_SYS_ADMIN.
+//! A thread that enters a namespace remains there, so work in one is done by a thread that ends
+//! with it. Making and entering need CAP_SYS_ADMIN.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +31,8 @@ impl Namespace {
         Ok(Namespace { file: File::open(OWN)? })
     }
 
-    /// The one that this path leads to: `/proc/PID/ns/net`, or what `ip netns` has in `/run/netns`.
+    /// The namespace at this path: `/proc/PID/ns/net`, or an entry that `ip netns` has made in
+    /// `/run/netns`.
     ///
     /// # Errors
     /// Nothing is there; EINVAL: it is something else; EPERM: it can't be entered from here.
@@ -43,17 +45,18 @@ impl Namespace {
     /// A new one without a name, in which not even the loopback interface is up.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN; ENOSPC: there are as many as may be.
+    /// EPERM without CAP_SYS_ADMIN; ENOSPC: the maximum number of them exists.
     pub fn create() -> io::Result<Namespace> {
         let create = || {
-            // SAFETY: the thread goes on sharing its descriptors with all others.
+            // SAFETY: the thread continues to share its descriptors with all others.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
             Namespace::current()
         };
         aside(create)
     }
 
-    /// Does this in the namespace, on a thread of its own. Programs that are started there stay there.
+    /// Runs `body` in the namespace, on a separate thread. Programs that are started there remain
+    /// there.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN, EINVAL when it is no network namespace; then nothing was done.
@@ -65,7 +68,7 @@ impl Namespace {
         aside(enter)
     }
 
-    /// This thread, and all that it makes later, are in it from now on.
+    /// From now on this thread, and all that it starts later, are in it.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN.
@@ -73,7 +76,7 @@ impl Namespace {
         Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Whether both are the same one.
+    /// Whether both are the same namespace.
     ///
     /// # Errors
     /// The operating system's.
@@ -89,7 +92,7 @@ impl AsFd for Namespace {
     }
 }
 
-/// Does it on a thread that ends with it.
+/// Runs it on a thread that ends with it.
 fn aside<T: Send>(body: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, body)?;

@@ -1,4 +1,5 @@
-//! Small things about sockets that both drivers and the start-up need: listeners, addresses, the clock.
+//! Small helpers for sockets that both drivers and the start-up need: listeners, addresses, the
+//! clock.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,15 +14,16 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, 
 use crate::Inbound;
 use crate::driver::{AcceptQueue, Delivery, Departure};
 
-/// What stands for the address of a client on a unix socket, which has none. No client of TCP has it (RFC 4291 §2.5.2).
+/// Placeholder for the address of a client on a unix socket, which has none. No client of TCP has
+/// it (RFC 4291 §2.5.2).
 pub const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// The state of a listening socket (net/tcp_states.h).
 const TCP_LISTEN: u32 = 10;
 
-/// Makes a listener that each worker can have one of: SO_REUSEADDR, SO_REUSEPORT, TCP_NODELAY (accepted sockets inherit
-/// it), non-blocking. `backlog` is in connections; the system caps it at `net.core.somaxconn`. An IPv6 address
-/// listens on IPv6 alone.
+/// Makes a listener of which each worker can have one: SO_REUSEADDR, SO_REUSEPORT, TCP_NODELAY
+/// (accepted sockets inherit it), non-blocking. `backlog` is in connections; the system caps it at
+/// `net.core.somaxconn`. An IPv6 address listens on IPv6 alone.
 ///
 /// # Errors
 /// The operating system's, with a text that names the address and the usual cause (port taken, privilege, no such
@@ -30,7 +32,7 @@ pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListene
     bind_listener_by(address, backlog, Inbound::default())
 }
 
-/// The same, whose clients are taken in a way of choice from the first one on.
+/// The same with clients that are accepted in a chosen way from the first one on.
 ///
 /// # Errors
 /// As [`bind_listener`] and [`Inbound::apply`].
@@ -44,7 +46,8 @@ pub fn bind_listener_by(address: SocketAddr, backlog: u32, way: Inbound<'_>) -> 
     Ok(socket.into())
 }
 
-/// The same for so many workers, and the address: one port for all of them where 0 is asked.
+/// The same for each of `workers` workers, and the address: one port for all of them where 0 is
+/// configured.
 ///
 /// # Errors
 /// As [`bind_listener_by`].
@@ -74,15 +77,16 @@ fn bound(address: SocketAddr, way: Inbound<'_>) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     if let Some(device) = way.tuning.device {
-        // Only those of one interface share a port, so that each gets what comes by its own. What can't be had is named when the rest is set.
+        // Only listeners of the same interface share a port, so that each gets the connections of
+        // its own. An impossible choice is reported when the other options are set.
         let _ = socket.bind_device(Some(device.as_bytes()));
     }
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// Makes of a listening socket of TCP or at a path that another process has opened one as [`bind_listener`] makes it, as far as that can
-/// still be changed.
+/// Turns a listening socket, of TCP or at a path, that another process has opened into one as
+/// [`bind_listener`] makes it, as far as that can still be changed.
 ///
 /// # Errors
 /// It is not such a socket, or the operating system's.
@@ -115,26 +119,30 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {cause}"))
 }
 
-/// What a connection is asked while nothing is sent on it: one whose other side is gone without a word (a firewall forgot it, a machine
-/// lost its power) ends after 24 s, and no middlebox takes the others for unused. A thousand idle connections cost 67 packets a
-/// second each way.
+/// How the kernel checks a connection while nothing is sent on it. A connection with a peer that
+/// vanished silently (a firewall forgot it, a machine lost its power) ends after 24 s, and no
+/// middlebox takes the others for unused. A thousand idle connections cost 67 packets a second each
+/// way.
 ///
-/// TCP_USER_TIMEOUT is not used. It would also end a connection whose other side reads slowly and says so, with acknowledgements of a
-/// window of zero (net/ipv4/tcp_timer.c, `tcp_probe_timer`), and after the first of these probes that is lost
-/// (`tcp_keepalive_timer`). [`delivery`] tells those apart.
+/// TCP_USER_TIMEOUT is not used. It would also end a connection whose other side reads slowly and
+/// says so, with acknowledgements of a window of zero (net/ipv4/tcp_timer.c, `tcp_probe_timer`),
+/// and after the first of these probes that is lost (`tcp_keepalive_timer`). [`delivery`]
+/// distinguishes the two.
 pub(crate) const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(3)).with_retries(3);
 
-/// The same of a client whose connection may rest for an hour: one that is gone without a word is noticed after 2 minutes.
+/// The same for a client whose connection may be idle for an hour: a client that vanished silently
+/// is noticed after 2 minutes.
 pub(crate) const CLIENT_KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10)).with_retries(6);
 
-/// How often the kernel must have tried again in vain before a connection counts as unheard: that takes 0.6 s and more, and tells a silent
-/// network from a machine that stood still.
+/// How often the kernel must have retried without success before a connection counts as unheard:
+/// that takes 0.6 s and more, and distinguishes a silent network from a machine that stood still.
 const TRIES_MIN: u8 = 2;
 
-/// A unix socket, and whether it is connected to whoever listens at this path: that is known at once, for one that would have to wait for
-/// room in the listener's queue is not connected (EAGAIN). Whoever reads and writes it later may have it block.
+/// Makes a unix socket, and tells whether it is connected to the socket that listens at this path.
+/// That is known at once, because a socket that would have to wait for room in the listener's queue
+/// is not connected (EAGAIN). It may be blocking for its later users.
 pub(crate) fn connect_unix(path: &Path, nonblocking: bool) -> io::Result<(OwnedFd, io::Result<()>)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -164,21 +172,21 @@ pub(crate) fn accept(fd: RawFd, nonblocking: bool) -> io::Result<(RawFd, SocketA
     Ok((accepted, peer))
 }
 
-/// Whose address this is; None: nobody's who is served.
+/// The client's address; None: a kind of client that is not served.
 fn peer_of(address: &SockAddr) -> Option<SocketAddr> {
     address.as_socket().or_else(|| address.is_unix().then_some(UNIX_PEER))
 }
 
 /// Whether a descriptor is a socket of the unix domain.
 pub(crate) fn is_unix(fd: RawFd) -> bool {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix())
 }
 
 /// The address of this end of a connected socket of TCP.
 pub(crate) fn local_address(fd: RawFd) -> Option<SocketAddr> {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     SockRef::from(&socket).local_addr().ok()?.as_socket()
 }
@@ -208,10 +216,12 @@ pub fn clock_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// The outcome of a connect that was in progress. Neither readiness nor no error alone means success: what the network reports of it (ICMP) is queued and
-/// told before it is the socket's error (`tcp_v4_err` in net/ipv4/tcp_ipv4.c), and io_uring takes that for success (`io_connect` in io_uring/net.c).
+/// The outcome of a connect that was in progress. Neither readiness nor the absence of an error
+/// means success: errors that the network reports (ICMP) are queued and reported before they become
+/// the socket's error (`tcp_v4_err` in net/ipv4/tcp_ipv4.c), and io_uring takes that for success
+/// (`io_connect` in io_uring/net.c).
 pub(crate) fn connect_result(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     if rustix::net::getpeername(socket).is_ok() {
         return Ok(());
@@ -231,29 +241,31 @@ pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
     u32::try_from(core).ok()
 }
 
-/// What waits to be accepted. For a listening socket the kernel tells it in two fields that mean something else for others
-/// (net/ipv4/tcp.c, `tcp_get_info`).
+/// The accept queue. For a listening socket the kernel reports it in two fields that mean something
+/// else for others (net/ipv4/tcp.c, `tcp_get_info`).
 pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
     let info = tcp_info(fd)?;
     let listening = u32::from(info.tcpi_state) == TCP_LISTEN;
     listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
 }
 
-/// Another congestion control for a connection; where it can't be had, nothing changes.
+/// Sets another congestion control for a connection; where it is not possible, nothing changes.
 pub(crate) fn set_congestion(fd: RawFd, name: &str) {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let _ = SockRef::from(&socket).set_tcp_congestion(name.as_bytes());
 }
 
-/// What has become of the bytes that were sent on a connection. Those on a unix socket are with the other side at once.
+/// What has happened to the bytes that were sent on a connection. Those on a unix socket are with
+/// the other side at once.
 pub(crate) fn delivery(fd: RawFd) -> Delivery {
     if unacknowledged(fd) == 0 {
         return Delivery::Acknowledged;
     }
     let Some(info) = tcp_info(fd) else { return Delivery::Acknowledged };
     let silent_us = u64::from(info.tcpi_last_ack_recv) * 1_000;
-    // Without a byte on its way all of them wait for room: then it is asked whether there is any.
+    // Without a byte on its way all of them wait for room: then probes ask whether the other side
+    // has any.
     let tries = if info.tcpi_unacked > 0 { info.tcpi_retransmits } else { info.tcpi_probes };
     let unheard = tries >= TRIES_MIN && silent_us >= Delivery::UNHEARD_US;
     if unheard { Delivery::Unheard } else { Delivery::Underway }
@@ -261,7 +273,7 @@ pub(crate) fn delivery(fd: RawFd) -> Delivery {
 
 /// Whether the other side of a connection has ended its direction or reset it.
 pub(crate) fn departure(fd: RawFd) -> Departure {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -272,7 +284,7 @@ pub(crate) fn departure(fd: RawFd) -> Departure {
     }
 }
 
-/// Bytes that were given to the kernel and are not acknowledged (tcp(7), SIOCOUTQ).
+/// Bytes that the kernel has and that are not acknowledged (tcp(7), SIOCOUTQ).
 fn unacknowledged(fd: RawFd) -> libc::c_int {
     let mut count: libc::c_int = 0;
     // SAFETY: `count` is writable; a descriptor that is not a socket gives an error.
@@ -280,7 +292,7 @@ fn unacknowledged(fd: RawFd) -> libc::c_int {
     count
 }
 
-/// What the kernel knows of a connection; None: it is none of TCP.
+/// The kernel's figures of a connection; None: it is not TCP.
 fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -291,7 +303,8 @@ fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
     }
 }
 
-/// Changes how many connections may wait at a listener: a second listen(2) only changes that. Errors mean that it is none.
+/// Changes how many connections may wait at a listener: a second listen(2) only changes that.
+/// Errors mean that it is no listener.
 pub(crate) fn set_backlog(fd: RawFd, backlog: u32) {
     // SAFETY: no pointers are involved; a descriptor that is not a listening socket gives an error.
     unsafe { libc::listen(fd, i32::try_from(backlog).unwrap_or(i32::MAX)) };
@@ -299,16 +312,18 @@ pub(crate) fn set_backlog(fd: RawFd, backlog: u32) {
 
 /// One more descriptor of the same file.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
-/// Drops the first packet (SYN without ACK, RFC 9293 §3.5) of whoever wants to connect to a listener from now on, by a filter of
-/// the socket (socket(7), SO_ATTACH_FILTER). What it accepts inherits the filter, to which nothing matters.
+/// Drops the first packets (SYN without ACK, RFC 9293 §3.5) of new clients of a listener from now
+/// on, by a filter of the socket (socket(7), SO_ATTACH_FILTER). Accepted sockets inherit the
+/// filter, which does not affect them.
 ///
-/// Linux 6.18 and later grant a filter only with CAP_NET_ADMIN. Without it the listener is deaf to all packets whose hop limit is less than the highest
-/// (ip(7), IP_MINTTL), which nearly all senders begin below; the last packet of a handshake that has begun is not looked at. What it accepts is as deaf.
-/// True: that is so, and [`listen_again`] is to be called for it.
+/// Linux 6.18 and later grant a filter only with CAP_NET_ADMIN. Without it the listener is made
+/// deaf to all packets whose hop limit is less than the highest (ip(7), IP_MINTTL); nearly all
+/// senders begin below that. The last packet of a handshake that has begun is exempt. Accepted
+/// sockets are deaf as well. True: that is so, and [`listen_again`] is to be called for them.
 pub(crate) fn turn_away(fd: RawFd) -> bool {
     let is_deaf = attach_deaf_filter(fd).is_err();
     if is_deaf {
@@ -317,12 +332,12 @@ pub(crate) fn turn_away(fd: RawFd) -> bool {
     is_deaf
 }
 
-/// Lets a socket that was accepted from a listener that is deaf hear again.
+/// Makes a socket hear again that was accepted from a deaf listener.
 pub(crate) fn listen_again(fd: RawFd) {
     set_hops_min(fd, 0);
 }
 
-/// Errors mean that there is no such option, as of the other family.
+/// Errors mean that the socket has no such option, as for the other family.
 fn set_hops_min(fd: RawFd, least: libc::c_int) {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     for (level, option) in [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)] {
@@ -345,24 +360,26 @@ fn attach_deaf_filter(fd: RawFd) -> io::Result<()> {
         step(RETURN, 0, 0),
         step(RETURN, 0, u32::MAX),
     ];
-    // SAFETY: the caller's descriptor stays open during the call.
+    // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     SockRef::from(&socket).attach_filter(&program)
 }
 
-/// Ends the sending direction at once. Errors mean that there is nothing left to end.
+/// Ends the sending direction at once. Errors mean that nothing is left to end.
 pub(crate) fn shutdown_write(fd: RawFd) {
     // SAFETY: no pointers are involved; a descriptor that is not a connected socket gives an error.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
 }
 
-/// Sends the acknowledgement that the kernel delays in the hope of a send. Errors mean that there is no connection.
+/// Sends the acknowledgement that the kernel delays in the hope of a send. Errors mean that it is
+/// no connection.
 pub(crate) fn acknowledge(fd: RawFd) {
     set_quick_ack(fd, true);
 }
 
-/// Has what is sent first acknowledge that a connect succeeded, or [`acknowledge`], or the kernel after 200 ms (`TCP_DELACK_MAX` in
-/// include/net/tcp.h): a segment less where a client speaks first. Only before the connect. Errors mean that it is no socket of TCP.
+/// Delays the acknowledgement that a connect succeeded until the first send, or [`acknowledge`], or
+/// the kernel's after 200 ms (`TCP_DELACK_MAX` in include/net/tcp.h): a segment less where a client
+/// speaks first. Only before the connect. Errors mean that it is no TCP socket.
 pub(crate) fn acknowledge_late(fd: RawFd) {
     set_quick_ack(fd, false);
 }
@@ -374,8 +391,8 @@ fn set_quick_ack(fd: RawFd, on: bool) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len) };
 }
 
-/// Leaves urgent bytes where they stand among the others (SO_OOBINLINE; RFC 6093, section 6), else a receive skips them. Errors
-/// mean that there is no connection.
+/// Leaves urgent bytes in their place among the others (SO_OOBINLINE; RFC 6093, section 6);
+/// otherwise a receive skips them. Errors mean that it is no connection.
 pub(crate) fn keep_urgent(fd: RawFd) {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -383,14 +400,15 @@ pub(crate) fn keep_urgent(fd: RawFd) {
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len) };
 }
 
-/// Has the kernel ask whether the other side is still there, as [`KEEPALIVE`] says. Errors mean that there is no connection.
+/// Lets the kernel check whether the other side is still there, as [`KEEPALIVE`] says. Errors mean
+/// that it is no connection.
 pub(crate) fn keep_alive(fd: RawFd) {
     // SAFETY: the caller owns `fd`, which is open for as long as this takes.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let _ = SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE);
 }
 
-/// Makes the close of a connection a reset. Errors mean that there is no connection to reset.
+/// Makes the close of a connection a reset. Errors mean that it is no connection to reset.
 pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
@@ -398,7 +416,8 @@ pub(crate) fn linger_zero(fd: RawFd) {
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len) };
 }
 
-/// Makes the close of a connection an end in order again, whatever its listener or [`Outbound`](crate::Outbound) had asked for.
+/// Makes the close of a connection an orderly end again, whatever its listener or
+/// [`Outbound`](crate::Outbound) had requested.
 pub(crate) fn linger_usual(fd: RawFd) {
     let linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let len = size_of::<libc::linger>() as libc::socklen_t;
@@ -432,7 +451,7 @@ pub(crate) fn concerns_one_connection(code: i32) -> bool {
 /// Receives without waiting.
 ///
 /// # Safety
-/// `start` must be writable for `len` bytes and referred to by nobody else.
+/// `start` must be writable for `len` bytes, without any other reference to them.
 pub(crate) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
     // SAFETY: the caller's promise.
     check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })

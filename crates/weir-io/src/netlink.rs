@@ -1,11 +1,11 @@
-//! Messages of netlink, put together and taken apart as bytes: headers, attributes, answers of the kernel. Called by `nft` and `rtnetlink`, which know
-//! what the messages mean. Touches no socket.
+//! Encodes and decodes messages of netlink as bytes: headers, attributes, answers of the kernel.
+//! Called by `nft` and `rtnetlink`, which know the meaning of the messages. Touches no socket.
 //!
-//! netlink(7). Lengths and types are in the byte order of the machine. Bounds: an attribute has at most 65,535 bytes; nothing is read beyond the end of
-//! what came.
+//! netlink(7). Lengths and types are in the byte order of the machine. Bounds: an attribute has at
+//! most 65,535 bytes; nothing is read beyond the end of the received bytes.
 
 const HEADER_BYTES: usize = 16;
-/// This attribute has attributes in it (`NLA_F_NESTED`).
+/// This attribute contains attributes (`NLA_F_NESTED`).
 const NESTED: u16 = 1 << 15;
 /// `NLM_F_REQUEST`.
 pub(crate) const REQUEST: u16 = 1;
@@ -15,9 +15,9 @@ pub(crate) const ACKNOWLEDGE: u16 = 4;
 pub(crate) const CREATE: u16 = 0x400;
 /// `NLM_F_EXCL`: it must not be there.
 pub(crate) const EXCLUSIVE: u16 = 0x200;
-/// `NLM_F_DUMP`: all that there are.
+/// `NLM_F_DUMP`: all entries.
 pub(crate) const ALL: u16 = 0x300;
-/// `NLMSG_ERROR`, and `NLMSG_DONE`, which ends what there is of all.
+/// `NLMSG_ERROR`, and `NLMSG_DONE`, which ends a list of all entries.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
@@ -35,7 +35,7 @@ pub(crate) fn put(
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(&(flags | REQUEST).to_ne_bytes());
     bytes.extend_from_slice(&number.to_ne_bytes());
-    // From whom: the socket says it.
+    // The sender: the socket supplies it.
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(header);
     write(&mut Attributes { bytes });
@@ -101,13 +101,13 @@ impl Attributes<'_> {
 /// A message of the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
-    /// What became of a message: 0, or an error of the operating system.
+    /// The outcome of a message: 0, or an error of the operating system.
     Done(i32),
-    /// What was asked for: the header of its kind, then attributes.
+    /// The requested entry: the header of its kind, then attributes.
     Told(&'a [u8]),
 }
 
-/// The messages of a datagram with their numbers, as far as it has whole ones.
+/// The messages of a datagram with their numbers, as far as they are complete.
 pub(crate) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = (u32, Answer<'_>)> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;

@@ -1,9 +1,12 @@
-//! Addresses whose packets the kernel drops before anything is made of them: a table of nftables that is this process's own, and gone with
-//! it. Called by whoever keeps bans; needs CAP_NET_ADMIN in the network namespace, at each call and in the thread that calls.
+//! Drops packets from addresses in the kernel, before they are processed in any way: by a table of
+//! nftables that belongs to this process and disappears with it. Called by the keeper of bans;
+//! needs CAP_NET_ADMIN in the network namespace, at each call and in the calling thread.
 //!
-//! Blocks have a time after which the kernel forgets them by itself. What is in the table stands in `nft/table.rs`, how it is said in
-//! `nft/message.rs`. Bounds: as many hosts as [`Nft::open`] was told; a call sends [`ELEMENTS_MAX`] elements at a time and waits for the kernel at
-//! most [`ANSWER_US`] each time. Of a call of which the kernel refuses a part, because a set is full or memory is short, the rest is carried out.
+//! The kernel forgets each block after its time. `nft/table.rs` has the content of the table,
+//! `nft/message.rs` the encoding. Bounds: as many hosts as [`Nft::open`] is given; a call sends
+//! [`ELEMENTS_MAX`] elements at a time and waits for the kernel at most [`ANSWER_US`] each time. If
+//! the kernel refuses a part of a call, because a set is full or memory is short, the rest is
+//! carried out.
 
 mod message;
 mod table;
@@ -25,19 +28,21 @@ use table::{Change, Element, Set, change, elements};
 
 /// How long the kernel may take for an answer.
 const ANSWER_US: u64 = 2_000_000;
-/// Answers of the kernel that are kept until they are read: those of a batch whose every message is refused.
+/// Room for answers of the kernel until they are read: those of a batch with every message refused.
 const ANSWERS_BYTES: usize = 1 << 20;
 
-/// Addresses that begin alike: the first of them, and how many bits are alike (1 to 32, or 1 to 128). Bits behind those are 0.
+/// Addresses with a common prefix: the first of them, and the length of the prefix in bits (1 to
+/// 32, or 1 to 128). Bits behind the prefix are 0.
 pub type Network = (IpAddr, u8);
 
-/// Whether a network is one that others may lie beside or in: a host, or the 64 bits of IPv6 that one client has. Of others, none may lie in another
-/// that is blocked at the same time.
+/// Whether a network may overlap with other blocked ones or have them beside it: a host, or the 64
+/// bits of IPv6 that one client has. Of other networks, none may contain another that is blocked at
+/// the same time.
 pub fn stands_alone(network: Network) -> bool {
     !Set::of(network).is_of_intervals()
 }
 
-/// Which packets are looked at.
+/// Which packets are examined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// TCP to these ports.
@@ -46,7 +51,7 @@ pub enum Scope {
     Host,
 }
 
-/// What has been dropped.
+/// Counts of dropped packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Packets.
@@ -67,11 +72,13 @@ pub struct Nft {
 }
 
 impl Nft {
-    /// Makes the table, which is called `table`, for so many blocked hosts, of which those in `allowed` are never dropped.
+    /// Makes the table, with the name `table`, for at most `hosts_max` blocked hosts. Those in
+    /// `allowed` are never dropped.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN, or when another program has a table of that name; EEXIST likewise; EOPNOTSUPP, ENOENT or EINVAL where the
-    /// kernel has no nf_tables, or is older than 5.12; ETIMEDOUT when it says nothing.
+    /// EPERM without CAP_NET_ADMIN, or when another program has a table of that name; EEXIST
+    /// likewise; EOPNOTSUPP, ENOENT or EINVAL where the kernel has no nf_tables, or is older than
+    /// 5.12; ETIMEDOUT when it does not answer.
     pub fn open(table: &str, scope: &Scope, allowed: &[Network], hosts_max: u32) -> io::Result<Nft> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
@@ -83,20 +90,22 @@ impl Nft {
         Ok(nft)
     }
 
-    /// Blocks these, each for so long. Returns those that the kernel has not taken, and why it has not the last of them.
+    /// Blocks each of these for the given time. Returns those that the kernel has not taken, each
+    /// with an error.
     ///
-    /// One that is there already keeps its time on kernels before 6.12; take it out first.
+    /// One that is blocked already keeps its time on kernels before 6.12; remove it first.
     pub fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
         let timed = |(block, time): &(Network, Duration)| (*block, Some((time.as_millis() as u64).max(1)));
         self.change(&blocks.iter().map(timed).collect::<Vec<_>>(), Change::Add)
     }
 
-    /// Blocks these no more. Returns those that could not be taken out: ENOENT is one that was not there, or whose time was up.
+    /// Unblocks these. Returns those that could not be removed: ENOENT is one that was not there,
+    /// or had expired.
     pub fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
         self.change(&blocks.iter().map(|block| (*block, None)).collect::<Vec<_>>(), Change::Delete)
     }
 
-    /// What has been dropped since the table was made.
+    /// Counts of packets dropped since the table was made.
     ///
     /// # Errors
     /// The operating system's.
@@ -112,7 +121,8 @@ impl Nft {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Changes the sets in as few messages as there are parts, and again in halves what the kernel refuses: it takes a batch whole or not at all.
+    /// Changes the sets in as few messages as possible, and retries in halves the parts that the
+    /// kernel refuses: it takes a batch whole or not at all.
     fn change(&mut self, blocks: &[(Network, Option<u64>)], how: Change) -> Vec<(Network, io::Error)> {
         let mut failed = Vec::new();
         for set in [Set::Ban4, Set::Ban6, Set::Net4, Set::Net6] {
@@ -136,11 +146,11 @@ impl Nft {
         failed
     }
 
-    /// Sends a batch, whose last message is answered, and waits for that.
+    /// Sends a batch and waits for the answer to its last message.
     fn carry_out(&mut self, write: impl FnOnce(&mut Batch, &str) -> u32) -> io::Result<()> {
         let mut batch = Batch::new(self.number);
         let last = write(&mut batch, &self.table);
-        // The end of the batch has one as well.
+        // The end of the batch has a number as well.
         self.number = last.wrapping_add(2);
         self.send(&batch.finish())?;
         self.receive(last, |_| None::<()>).map(drop)
@@ -151,7 +161,8 @@ impl Nft {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Reads until this message is answered: the first error since the last call, or what `take` finds in what is told.
+    /// Reads until this message is answered: the first error since the last call, or the value that
+    /// `take` finds in the answer.
     fn receive<T>(&mut self, number: u32, take: impl Fn(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
         let mut refused = None;
         loop {
@@ -164,7 +175,8 @@ impl Nft {
             for (of, answer) in answers(&self.buffer[..read]) {
                 match answer {
                     Answer::Done(code) if code != 0 => {
-                        // The number of the batch itself comes with what concerns all of it.
+                        // An error that concerns the whole batch comes with the number of the batch
+                        // itself.
                         refused.get_or_insert_with(|| io::Error::from_raw_os_error(-code));
                     }
                     // Behind the header that messages of nftables have.
@@ -176,13 +188,13 @@ impl Nft {
                 }
             }
             if let Some(refused) = refused {
-                // What else was said of this batch is for nobody.
+                // Other answers to this batch are discarded.
                 return self.forget_rest(number).and(Err(refused));
             }
         }
     }
 
-    /// Takes out of the socket what was said up to this message, as far as it is there.
+    /// Takes the answers up to this message out of the socket, as far as they are there.
     fn forget_rest(&mut self, number: u32) -> io::Result<()> {
         while let Ok((read, _)) = recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             if answers(&self.buffer[..read]).any(|(of, _)| of == number) {

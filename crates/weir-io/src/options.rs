@@ -40,19 +40,20 @@ pub struct Options {
     /// Bytes received into small buffers after which a turn receives no more into them. Up to what the kernel holds of such buffers
     /// (io_uring) or one buffer (epoll) may come on top. Bounds the work that a turn makes of what clients send.
     pub small_bytes_per_turn: usize,
-    /// Receives of one socket in one turn (epoll), so that one busy socket does not starve the rest.
+    /// Receives of one socket in one turn (epoll), so that a busy socket does not starve the rest.
     pub receives_per_turn: u32,
     /// Connections accepted by one listener in one turn (epoll; io_uring when listeners are shared).
     pub accepts_per_turn: u32,
-    /// Other drivers accept from the same listening sockets (copies of one, not SO_REUSEPORT): a new connection goes to
-    /// whoever turns next, never to one that is busy. epoll does that anyway; io_uring accepts otherwise on behalf of a
-    /// driver whether it turns or not.
+    /// Other drivers accept from the same listening sockets (copies of one, not SO_REUSEPORT): the
+    /// driver that turns next gets a new connection, never one that is busy. epoll does that
+    /// anyway; io_uring otherwise accepts on behalf of a driver whether it turns or not.
     pub shared_listeners: bool,
-    /// Bytes that all relays together move in one turn before others are served (and up to what a pipe holds more): they go on in the
-    /// next one.
+    /// Bytes that all relays together move in one turn before others are served (and up to what a
+    /// pipe holds more): they continue in the next one.
     pub relay_bytes_per_turn: u64,
-    /// Pipes that relays may have open at a time, two descriptors each; what finds none is copied. 0: everything is copied. A
-    /// relay holds one for a direction only while its reader is slower than its writer.
+    /// Pipes that relays may have open at a time, two descriptors each; without a pipe bytes are
+    /// copied. 0: everything is copied. A relay holds one for a direction only while its reader is
+    /// slower than its writer.
     pub relay_pipes: u32,
     /// Bytes that a pipe may hold, 64 KiB to 1 MiB. Without privilege Linux gives all pipes of a user together 64 MiB
     /// (`fs.pipe-user-pages-soft`) and each at most 1 MiB (`fs.pipe-max-size`); when it gives less, 64 KiB will do.

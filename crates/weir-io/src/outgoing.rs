@@ -1,4 +1,4 @@
-//! What is being sent: payloads and how much of them the kernel has taken. Used by both drivers.
+//! Payloads that are being sent, and how much of them the kernel has taken. Used by both drivers.
 //!
 //! Bound: one for each socket, by the contract of [`crate::Driver::send`].
 
@@ -21,7 +21,7 @@ pub(crate) struct Outgoing {
     offset: usize,
 }
 
-/// What to hand to the kernel next.
+/// The next piece for the kernel.
 pub(crate) enum Next {
     /// Everything was taken.
     Nothing,
@@ -50,7 +50,7 @@ impl Outgoing {
         }
     }
 
-    /// What comes next, at most 1 GiB of it.
+    /// The next piece, at most 1 GiB of it.
     pub(crate) fn next(&self) -> Next {
         let Some(slice) = self.slice_at(self.slice) else { return Next::Nothing };
         if self.slice_at(self.slice + 1).is_some() {
@@ -127,14 +127,14 @@ impl Sends {
 
 #[cfg(test)]
 mod tests {
-    //! However the kernel cuts what it takes, it is offered each byte once and in order.
+    //! However the kernel splits a payload, it is offered each byte once and in order.
 
     use bytes::Bytes;
     use proptest::prelude::*;
 
     use super::*;
 
-    /// What is offered next, as bytes.
+    /// The next offer, as bytes.
     fn offered(outgoing: &Outgoing) -> Vec<u8> {
         let read = |start: *const u8, len| {
             // SAFETY: the range is part of the payload of `outgoing`, which outlives the copy.

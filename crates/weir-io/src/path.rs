@@ -1,17 +1,19 @@
-//! What the kernel knows of the path that a connection's bytes have taken (TCP_INFO, tcp(7)), for whoever compares ways to send them.
+//! The kernel's figures of the path that a connection's bytes have taken (TCP_INFO, tcp(7)), for
+//! comparing ways to send them.
 
 use std::os::fd::RawFd;
 
 use libc::c_int;
 
-/// Figures of one connection, mostly of what was sent on it.
+/// Figures of one connection, mostly of the bytes sent on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     /// Bytes sent, those included that were sent again.
     pub bytes_sent: u64,
     /// Bytes sent again.
     pub bytes_sent_again: u64,
-    /// Bytes of them that the other side has acknowledged; one more on the side that has connected, whose SYN Linux counts.
+    /// The number of them that the other side has acknowledged; one more on the side that has
+    /// connected, because Linux counts its SYN.
     pub bytes_acked: u64,
     /// The round trip, smoothed, microseconds; 0: not known.
     pub rtt_us: u32,
@@ -42,7 +44,7 @@ const SENT_AGAIN: usize = 208;
 /// No round trip was measured.
 const NO_RTT: u32 = u32::MAX;
 
-/// What is known of a connection, also when it is over and still open here; None: it is none of TCP.
+/// The figures of a connection, also when it is over and still open here; None: it is not TCP.
 pub(crate) fn path(fd: RawFd) -> Option<Path> {
     let mut info = [0u8; INFO_BYTES];
     let mut len = INFO_BYTES as libc::socklen_t;
@@ -52,7 +54,7 @@ pub(crate) fn path(fd: RawFd) -> Option<Path> {
     (result == 0).then(|| read(&info))
 }
 
-/// What an older kernel does not tell stays zero.
+/// Figures that an older kernel does not report are zero.
 fn read(info: &[u8; INFO_BYTES]) -> Path {
     let small = |at: usize| info[at..].first_chunk().copied().map_or(0, u32::from_ne_bytes);
     let large = |at: usize| info[at..].first_chunk().copied().map_or(0, u64::from_ne_bytes);
@@ -69,7 +71,8 @@ fn read(info: &[u8; INFO_BYTES]) -> Path {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: figures are those of the connection, and are there when it was reset, too. How: bytes over loopback, and nothing that is no socket.
+    //! Proves: figures are those of the connection, and are also there after a reset. How: bytes
+    //! over loopback, and a descriptor that is no socket.
 
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};

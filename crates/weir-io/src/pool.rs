@@ -1,9 +1,10 @@
 //! The pool that receive buffers of one class come from: a lazily touched mapping, a last-in-first-out free list, and
 //! an inbox for buffers that are dropped on other cores.
 //!
-//! Owned by a driver; [`RecvBuf`]s hold leases of it. Bound: `count` buffers, never more. The mapping is anonymous
-//! memory, so a page costs nothing until a byte is received into it; the free list hands out what was used last, so that
-//! few pages are touched; and what a burst touched goes back to the system when it was not needed for two seconds.
+//! Owned by a driver; [`RecvBuf`]s hold leases of it. Bound: `count` buffers, never more. The
+//! mapping is anonymous memory, so a page costs nothing until a byte is received into it. The free
+//! list hands out the buffer that was used last, so that few pages are touched; pages that a burst
+//! touched are given back to the system when they were not needed for two seconds.
 //!
 //! ```text
 //!   free (owner) --take--> [in the kernel's ring] --lend--> RecvBuf --recycle (owner's thread)--> free
@@ -20,14 +21,14 @@ use crate::wake::WakeState;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Each buffer starts so much deeper in its first page than the one before (up to a page): at the same depth the first
-/// lines of all buffers would fall into the same few sets of the processor's caches, and those are the lines that every
-/// head is parsed from.
+/// Each buffer starts this much deeper in its first page than the one before (up to a page). At the
+/// same depth the first lines of all buffers would fall into the same few sets of the processor's
+/// caches, and every head is parsed from those lines.
 const COLOUR_BYTES: usize = 64;
 
 /// Buffers whose memory is given back to the system in one turn.
 const TRIM_MAX: usize = 16;
-/// Unused for so long, a buffer's memory is given back, microseconds.
+/// After this time without use, a buffer's memory is given back, microseconds.
 const TRIM_AFTER_US: u64 = 2_000_000;
 /// Pause between turns that give memory back, microseconds.
 const TRIM_PAUSE_US: u64 = 20_000;
@@ -39,7 +40,8 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is plain memory with no thread affinity; who may touch which part is decided by its users.
+// SAFETY: the mapping is plain memory with no thread affinity; its users decide who may touch which
+// part.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `Mapping` itself hands out only addresses.
 unsafe impl Sync for Mapping {}
@@ -79,7 +81,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this range was mapped by `new`, and nobody who borrows from it outlives it: leases hold the `Arc`.
+        // SAFETY: this range was mapped by `new`, and no borrow of it outlives it: leases hold the
+        // `Arc`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -107,7 +110,8 @@ impl Shared {
     pub(crate) fn address(&self, id: u16) -> NonNull<u8> {
         let id = usize::from(id);
         let depth = id * COLOUR_BYTES % PAGE_BYTES;
-        // SAFETY: `id` is below the pool's count and the stride has room for the depth, so it stays inside the mapping.
+        // SAFETY: `id` is below the pool's count and the stride has room for the depth, so it is
+        // inside the mapping.
         unsafe { self.mapping.base.add(id * self.stride + depth) }
     }
 
@@ -133,7 +137,8 @@ pub(crate) struct Pool {
     free: Vec<u16>,
     /// Buffers that may have resident memory, by number.
     touched: Box<[bool]>,
-    /// The lowest that `free` has been since the last trim: so many at its bottom were not used.
+    /// The lowest length of `free` since the last trim: this many buffers at its bottom were not
+    /// used.
     unused: usize,
     trim_us: u64,
     size: u32,
@@ -188,7 +193,7 @@ impl Pool {
         self.shared.address(id).as_ptr()
     }
 
-    /// Turns a taken buffer, whose first `len` bytes were written, into a [`RecvBuf`].
+    /// Turns a taken buffer with `len` written bytes at its start into a [`RecvBuf`].
     ///
     /// # Panics
     /// When the buffer is lent already (broken ledger).
@@ -236,8 +241,8 @@ impl Pool {
         let unused = self.free[..self.unused].iter().copied().filter(|&id| self.touched[usize::from(id)]);
         let batch: Vec<u16> = unused.take(TRIM_MAX).collect();
         for &id in &batch {
-            // SAFETY: the pages between this buffer's place and the next one's hold this buffer alone, which is free, so
-            // nobody has a reference into it and the kernel was not given it.
+            // SAFETY: the pages between this buffer's place and the next one's hold only this
+            // buffer. It is free, so no reference points into it and the kernel does not have it.
             unsafe {
                 let start = self.shared.mapping.base.add(usize::from(id) * self.shared.stride);
                 libc::madvise(start.as_ptr().cast(), self.shared.stride, libc::MADV_DONTNEED);
@@ -281,7 +286,7 @@ mod tests {
     /// Takes a buffer and writes its own number into all of it.
     fn lend(pool: &mut Pool) -> Option<(u16, RecvBuf)> {
         let id = pool.take()?;
-        // SAFETY: the buffer was just taken, so nobody else refers to its SIZE bytes.
+        // SAFETY: the buffer was just taken, so no other reference to its SIZE bytes exists.
         unsafe { std::ptr::write_bytes(pool.address(id), id as u8, SIZE as usize) };
         Some((id, pool.lend(id, SIZE)))
     }

@@ -1,5 +1,6 @@
-//! Giving up what root may do. Called once by whoever runs a proxy, after it has opened what needs privileges and before it makes threads:
-//! capabilities and "no new privileges" belong to a thread, and those that come later inherit them. credentials(7), capabilities(7).
+//! Gives up the rights of root. Called once when a proxy is started, after it has opened the
+//! sockets and files that need privileges and before it makes threads: capabilities and "no new
+//! privileges" belong to a thread, and later ones inherit them. credentials(7), capabilities(7).
 
 use std::io;
 
@@ -9,7 +10,7 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs,
 };
 
-/// Who a process is to be.
+/// The identity that a process is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Its user; not 0.
@@ -28,7 +29,8 @@ pub struct Identity {
     pub keeps_bpf: bool,
 }
 
-/// What one thread alone may do: administer the network, and have the kernel run programs there.
+/// Rights that only one thread may have: to administer the network, and to have the kernel run
+/// programs there.
 const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
 
 impl Identity {
@@ -47,7 +49,7 @@ impl Identity {
 /// A step that was refused.
 #[derive(Debug)]
 pub struct NotDropped {
-    /// What was asked for, in words, with the capability that it needs.
+    /// The request in words, with the capability that it needs.
     pub step: &'static str,
     /// Why not.
     pub error: io::Error,
@@ -59,16 +61,17 @@ impl NotDropped {
     }
 }
 
-/// Makes this process somebody else's for good: user, group and groups in all of its threads, without capabilities but those that are
-/// kept, and no program that it starts gets more (PR_SET_NO_NEW_PRIVS). Programs of the same user can't read its memory afterwards, and
-/// the kernel writes no core file ([`hide_memory`]).
+/// Changes the identity of this process for good: user, group and groups in all of its threads,
+/// without capabilities except those that are kept, and no program that it starts gets more
+/// (PR_SET_NO_NEW_PRIVS). Programs of the same user can't read its memory afterwards, and the
+/// kernel writes no core file ([`hide_memory`]).
 ///
 /// # Errors
-/// The step that was refused. The process may be half-way then, and should end.
+/// The rejected step. The process may be half-way then, and should end.
 pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     let groups = &identity.groups;
     // glibc and musl do these three in all threads, which the system calls alone don't (nptl(7)).
-    // SAFETY: the pointer is good for as many numbers as is said; the call only reads them.
+    // SAFETY: the pointer is valid for the given number of elements; the call only reads them.
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })
         .map_err(NotDropped::at("taking its groups (CAP_SETGID)"))?;
     // SAFETY: numbers are all that is given.
@@ -96,7 +99,7 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
 fn limit(kept: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
     if !kept.is_empty() {
-        // A program that takes over has them, too.
+        // A program that takes over has them as well.
         for one in kept.iter() {
             configure_capability_in_ambient_set(one, true)?;
         }
@@ -105,8 +108,8 @@ fn limit(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// No other process of this user may look into the memory of this one, where keys are (PR_SET_DUMPABLE). It lasts until another program is
-/// executed.
+/// No other process of this user may look into the memory of this process, which holds keys
+/// (PR_SET_DUMPABLE). It lasts until another program is executed.
 ///
 /// # Errors
 /// As prctl(2).

@@ -1,16 +1,17 @@
-//! The header of the PROXY protocol, in which a load balancer says whose connection it passes on: versions 1 and 2.
+//! The header of the PROXY protocol, in which a load balancer names the client of the connection
+//! that it forwards: versions 1 and 2.
 //!
-//! Pure: a reader, called by [`Announced`](crate::Announced) with what has come so far, and a writer for connections to servers. One
-//! strictness: what is not exactly a header of the specification (HAProxy, `proxy-protocol.txt`) is none. Bound:
-//! [`PROXY_HEADER_BYTES_MAX`].
+//! Pure: a reader, called by [`Announced`](crate::Announced) with the bytes received so far, and a
+//! writer for connections to servers. One strictness: anything but exactly a header of the
+//! specification (HAProxy, `proxy-protocol.txt`) is rejected. Bound: [`PROXY_HEADER_BYTES_MAX`].
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest header. One of version 1 has at most 107 bytes, one of version 2 up to 65,551, of which nobody uses a tenth: what may follow the
-/// addresses is not looked at.
+/// Longest header. One of version 1 has at most 107 bytes, one of version 2 up to 65,551, but in
+/// practice less than a tenth; bytes behind the addresses are ignored.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4096;
 
 /// Longest one of version 1, with its line end.
@@ -33,7 +34,8 @@ const UNIX: u8 = 0x31;
 pub struct ProxyHeader {
     /// Its bytes.
     pub bytes: usize,
-    /// Whose connection it is; None: that of the balancer itself (a health check), or of somebody without an address of IP.
+    /// The client; None: the connection is that of the balancer itself (a health check), or of a
+    /// client without an IP address.
     pub client: Option<SocketAddr>,
     /// Where that client has connected to; None without one, and where that is unspecified.
     pub destination: Option<SocketAddr>,
@@ -48,7 +50,7 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// Whose connection a header says it is.
+/// The client that a header names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     /// That of the proxy itself.
@@ -64,7 +66,7 @@ pub enum Whose {
     },
 }
 
-/// It is none.
+/// The bytes are no header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoProxyHeader;
 
@@ -188,8 +190,8 @@ fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     }
 }
 
-/// A header that names a client. Nobody has the unspecified address, which stands for clients without one
-/// ([`UNIX_PEER`](crate::UNIX_PEER)), and for a destination that is not known.
+/// A header that names a client. No client has the unspecified address, which stands for clients
+/// without one ([`UNIX_PEER`](crate::UNIX_PEER)), and for an unknown destination.
 fn header(bytes: usize, from: SocketAddr, to: SocketAddr) -> ProxyHeader {
     let client = Some(from).filter(|from| from.ip() != crate::UNIX_PEER.ip());
     let destination = Some(to).filter(|to| client.is_some() && !to.ip().is_unspecified());
@@ -210,7 +212,7 @@ fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     }
     let Some(addresses) = input.get(FIXED_BYTES..bytes) else { return Ok(None) };
     let (from, to) = match (kind, family) {
-        // Nothing that is known, or a stream of the unix domain; what LOCAL says of addresses means nothing.
+        // Nothing that is known, or a stream of the unix domain; addresses with LOCAL mean nothing.
         (LOCAL, _) | (_, UNSPECIFIED | UNIX) => {
             return Ok(Some(ProxyHeader { bytes, client: None, destination: None }));
         }
@@ -222,7 +224,7 @@ fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     Ok(Some(header(bytes, from, to)))
 }
 
-/// Addresses of source and destination, of so many bytes each, then their ports.
+/// Addresses of source and destination, of BYTES bytes each, then their ports.
 fn addresses_of<const BYTES: usize>(addresses: &[u8]) -> Option<(SocketAddr, SocketAddr)>
 where
     IpAddr: From<[u8; BYTES]>,
@@ -235,8 +237,9 @@ where
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is a header, wherever it is cut, and that nothing else is; what is written of whom, and that it is read again. How: tables
-    //! of both versions, each cut at every byte, and any addresses.
+    //! Proves: headers are recognized, wherever they are cut, and nothing else is; the written
+    //! header of each client, and that it is read again. How: tables of both versions, each cut at
+    //! every byte, and any addresses.
 
     use proptest::prelude::*;
 
@@ -336,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// Our own listeners understand what our connections to servers say.
+        /// Our own listeners understand the headers of our connections to servers.
         #[test]
         fn what_is_written_is_read(
             from: ([u8; 16], u16),

@@ -1,15 +1,18 @@
-//! Listeners most of whose clients are refused: who is closed in the turn in which he was accepted. What comes to such a listener is accepted together with
-//! what comes within [`PAUSE_US`] after the one before. To wake a thread costs more than to accept and to reset, so a flood of those who are refused costs half,
-//! and who is served meanwhile waits for that long at most; where nobody floods, nobody waits.
+//! Listeners that refuse most of their clients by closing them in the turn in which they were
+//! accepted. Connections to such a listener are accepted together with those that come within
+//! [`PAUSE_US`] after the previous ones. Waking a thread costs more than accepting and resetting,
+//! so a flood of refused clients costs half, and a served client meanwhile waits for that time at
+//! most. Without a flood no client waits.
 //!
 //! Used by both real drivers. Bound: their listeners.
 
 /// How long accepting pauses, microseconds.
 pub(crate) const PAUSE_US: u64 = 2_000;
-/// Connections of a listener of which it is counted how many are refused. It becomes one with pauses with three quarters, and stays so with half.
+/// Connections of a listener after which the refused ones among them are counted. With three
+/// quarters it becomes one with pauses, and with half it remains one.
 const COUNTED: u16 = 64;
 
-/// What is known of a listener.
+/// The counts of a listener.
 #[derive(Debug)]
 struct Crowd {
     /// Its slot.
@@ -39,7 +42,7 @@ impl Refused {
         crowd.pauses && !before
     }
 
-    /// One who has come is refused.
+    /// A client that has come is refused.
     pub(crate) fn refused(&mut self, listener: u32) {
         if let Some(crowd) = self.0.iter_mut().find(|crowd| crowd.listener == listener) {
             crowd.refused += 1;
@@ -51,7 +54,7 @@ impl Refused {
         self.0.iter().any(|crowd| crowd.listener == listener && crowd.pauses)
     }
 
-    /// Another one may have its slot.
+    /// Another listener may get its slot.
     pub(crate) fn forget(&mut self, listener: u32) {
         self.0.retain(|crowd| crowd.listener != listener);
     }
@@ -61,7 +64,7 @@ impl Refused {
 mod tests {
     use super::*;
 
-    /// So many clients of which every `served`-th is served.
+    /// Lets `clients` clients come and serves every `served`-th.
     fn come(refused: &mut Refused, listener: u32, clients: u16, served: u16) -> usize {
         let mut begun = 0;
         for client in 1..=clients {

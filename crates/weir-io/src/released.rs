@@ -1,8 +1,9 @@
-//! A connection on its way from one driver to another: nobody receives, sends or waits on it.
+//! A connection on its way from one driver to another: no driver receives, sends or waits on it.
 //!
-//! Made by [`crate::Driver::release`], taken by [`crate::Driver::take_in`], on whatever thread. Whoever drops it closes it. [`Releases`] is
-//! what real drivers note of those that are being released. Bound: what one driver receives within the turn in which it lets a
-//! connection go.
+//! Made by [`crate::Driver::release`], taken by [`crate::Driver::take_in`], on any thread. Dropping
+//! it closes it. [`Releases`] is the state that real drivers keep of connections that are being
+//! released. Bound: the bytes that one driver receives within the turn in which it releases a
+//! connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,20 +42,22 @@ impl Loose {
     }
 }
 
-/// What [`crate::Driver::release`] ends in.
+/// The result of [`crate::Driver::release`].
 #[derive(Debug)]
 pub struct Released {
     /// The connection.
     pub connection: Loose,
     /// Bytes that were received and not handed out, in order.
     pub rest: Vec<u8>,
-    /// The other side has closed its sending direction, behind these. Whoever takes the connection in and receives is told so again.
+    /// The other side has closed its sending direction, behind these. A driver that takes the
+    /// connection in and receives reports it again.
     pub ended: bool,
-    /// Receiving has failed, behind these. The kernel tells it once: who takes the connection in finds that it has ended.
+    /// Receiving has failed, behind these. The kernel reports it once: a driver that takes the
+    /// connection in finds that it has ended.
     pub error: Option<io::Error>,
 }
 
-/// What came while a connection was being released.
+/// Bytes and events that came while a connection was being released.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     pub(crate) bytes: Vec<u8>,
@@ -75,17 +78,17 @@ impl Rest {
 pub(crate) struct Releases {
     /// By slot.
     begun: BTreeMap<u32, Rest>,
-    /// Those of which nothing is in flight any more. They may be closed.
+    /// Those without anything in flight. They may be closed.
     ready: Vec<Socket>,
 }
 
 impl Releases {
-    /// One begins. `ended`: that was told already.
+    /// Begins one. `ended`: the end was already reported.
     pub(crate) fn begin(&mut self, socket: Socket, ended: bool) {
         self.begun.insert(socket.index, Rest { ended, ..Rest::default() });
     }
 
-    /// What has come on one so far.
+    /// The bytes and events that have come on one so far.
     pub(crate) fn rest(&mut self, socket: Socket) -> &mut Rest {
         self.begun.entry(socket.index).or_default()
     }
@@ -95,7 +98,7 @@ impl Releases {
         self.ready.push(socket);
     }
 
-    /// Those of which nothing more comes.
+    /// Those for which nothing more comes.
     pub(crate) fn take_ready(&mut self) -> Vec<Socket> {
         std::mem::take(&mut self.ready)
     }

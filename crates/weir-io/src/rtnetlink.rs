@@ -1,7 +1,9 @@
-//! Interfaces of a network namespace: finding them by name, setting them up, their addresses and routes, what they dropped. rtnetlink(7). Called by the
-//! laboratory; what changes something needs CAP_NET_ADMIN in the namespace.
+//! Interfaces of a network namespace: finding them by name, setting them up, their addresses and routes, the packets
+//! that they dropped. rtnetlink(7). Called by the laboratory; calls that change something need CAP_NET_ADMIN in the
+//! namespace.
 //!
-//! The socket stays with the namespace of the thread that made it, whoever uses it later. Bound: a call waits for the kernel at most [`ANSWER_US`].
+//! The socket belongs to the namespace of the thread that made it, even when other threads use it later. Bound: a
+//! call waits for the kernel at most [`ANSWER_US`].
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +22,7 @@ use crate::netlink::{ACKNOWLEDGE, ALL, Answer, Attributes, CREATE, EXCLUSIVE, an
 
 /// How long the kernel may take for an answer.
 const ANSWER_US: u64 = 2_000_000;
-/// More than the kernel says of one interface.
+/// More than the kernel says about one interface.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 /// `RTM_NEWLINK`, `RTM_DELLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`, `RTM_NEWRULE`.
@@ -36,9 +38,9 @@ const LINK_HEADER_BYTES: usize = 16;
 const UP: u32 = 1;
 /// `IFF_RUNNING`.
 const RUNNING: u32 = 0x40;
-/// `IFF_NOARP`: nobody behind it is asked for the address of his link.
+/// `IFF_NOARP`: no link addresses are resolved behind it.
 const NO_ARP: u32 = 0x80;
-/// Tables of routes that the kernel knows no name of: of what comes, and of what is marked.
+/// Tables of routes that have no name in the kernel: for incoming packets, and for marked ones.
 const TABLE: u8 = 100;
 const MARKED_TABLE: u8 = 101;
 /// `RT_TABLE_MAIN`.
@@ -48,10 +50,10 @@ const MARK: u32 = 1;
 /// `IFA_F_NODAD`: it may be used at once.
 const NO_DUPLICATE_DETECTION: u8 = 2;
 
-/// What is known of an interface.
+/// The facts about an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// What it is (`ARPHRD_ETHER` and others, linux/if_arp.h).
+    /// Its type (`ARPHRD_ETHER` and others, linux/if_arp.h).
     pub kind: u16,
     /// It was set up.
     pub is_up: bool,
@@ -59,20 +61,20 @@ pub struct Link {
     pub is_running: bool,
     /// The longest packet that it takes, bytes.
     pub mtu: u32,
-    /// Its address, where that is one of Ethernet.
+    /// Its address, where that is an Ethernet address.
     pub hardware: Option<[u8; 6]>,
-    /// The namespace of its peer, as this one calls it; None: that is this one, or it has none.
+    /// The namespace of its peer, by its number in the present one; None: it is the present one, or it has no peer.
     pub namespace: Option<u32>,
-    /// What it is to the kernel.
+    /// Its kind for the kernel.
     pub layer: Layer,
 }
 
-/// What an interface is to the kernel (`IFLA_INFO_KIND`), as far as that matters for others on it.
+/// The kind of an interface for the kernel (`IFLA_INFO_KIND`), as far as that matters for others on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// A macvlan or macvtap: another one on it lies beside it, on the interface below.
+    /// A macvlan or macvtap: another one on it is made beside it, on the interface below.
     Macvlan,
-    /// A bridge, which receives all that passes it once somebody else has an address on it.
+    /// A bridge, which receives all passing packets once another machine has an address on it.
     Bridge,
     /// Something else.
     Other,
@@ -108,19 +110,19 @@ impl Interfaces {
     /// The mark by which [`Interfaces::lead_in`] tells sockets apart.
     pub const MARK: u32 = MARK;
 
-    /// Those of the namespace that this thread is in.
+    /// The interfaces of the namespace that this thread is in.
     ///
     /// # Errors
     /// The operating system's.
     pub fn here() -> io::Result<Interfaces> {
-        // No protocol is NETLINK_ROUTE, whose number is 0.
+        // No protocol is NETLINK_ROUTE, which has the number 0.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_micros(ANSWER_US)))?;
         Ok(Interfaces { socket, number: 1, buffer: vec![0; ANSWER_BYTES] })
     }
 
-    /// The index of the interface of this name, if there is one.
+    /// The index of the interface with this name, if it exists.
     ///
     /// # Errors
     /// The operating system's.
@@ -132,7 +134,7 @@ impl Interfaces {
         }
     }
 
-    /// The name of the interface of this index, if there is one.
+    /// The name of the interface with this index, if it exists.
     ///
     /// # Errors
     /// The operating system's.
@@ -144,10 +146,10 @@ impl Interfaces {
         }
     }
 
-    /// The longest packet that an interface takes, bytes, and how many may wait to be sent by it.
+    /// Sets the longest packet that an interface takes, bytes, and how many may wait to be sent by it.
     ///
     /// # Errors
-    /// EINVAL: it takes none that are so long, or so short.
+    /// EINVAL: it does not support this length.
     pub fn set_limits(&mut self, index: u32, mtu: u32, packets: u32) -> io::Result<()> {
         self.change(NEW_LINK, 0, &link_header(index, 0), |message| {
             // IFLA_MTU, IFLA_TXQLEN.
@@ -156,10 +158,11 @@ impl Interfaces {
         })
     }
 
-    /// An interface gets no address of IPv6 for its link, and so sends nothing of its own accord before a router announces itself there.
+    /// Gives an interface no IPv6 link-local address, so that it sends nothing unasked before a router announces
+    /// itself there.
     ///
     /// # Errors
-    /// EAFNOSUPPORT and others where there is no IPv6.
+    /// EAFNOSUPPORT and others without IPv6.
     pub fn keep_silent(&mut self, index: u32) -> io::Result<()> {
         // IFLA_AF_SPEC, AF_INET6, IFLA_INET6_ADDR_GEN_MODE: none.
         self.change(NEW_LINK, 0, &link_header(index, 0), |message| {
@@ -167,7 +170,7 @@ impl Interfaces {
         })
     }
 
-    /// Gives an interface this address of Ethernet.
+    /// Gives an interface this Ethernet address.
     ///
     /// # Errors
     /// EBUSY: it is up, and can't change it then.
@@ -192,7 +195,8 @@ impl Interfaces {
         self.change(NEW_LINK, 0, &link_header(index, UP), |_| {})
     }
 
-    /// Makes a pair of interfaces (veth(4)): `name` here, and `peer` in the other namespace. Both go with either namespace.
+    /// Makes a pair of interfaces (veth(4)): `name` here, and `peer` in the other namespace. Both disappear with
+    /// either namespace.
     ///
     /// # Errors
     /// EEXIST: one of the names is taken; EOPNOTSUPP: the kernel has no such interfaces.
@@ -212,19 +216,20 @@ impl Interfaces {
         })
     }
 
-    /// Makes an interface in the other namespace whose packets leave by one of this namespace (macvlan, ip-link(8)), as they are. What comes by that one
-    /// is not for it, unless it has its address. It goes with either.
+    /// Makes an interface in the other namespace with packets that leave by one of this namespace (macvlan,
+    /// ip-link(8)), unchanged. Packets that arrive on the lower interface reach it only if they have its address. It
+    /// disappears with either.
     ///
     /// # Errors
-    /// EBUSY, EINVAL: what comes by that interface is somebody else's, such as a bridge's, or it is no Ethernet; EOPNOTSUPP: the kernel has no such
-    /// interfaces.
+    /// EBUSY, EINVAL: the packets that arrive on that interface belong to another user, such as a bridge, or it is no
+    /// Ethernet; EOPNOTSUPP: the kernel has no such interfaces.
     pub fn make_macvlan(&mut self, name: &str, lower: u32, there: &Namespace) -> io::Result<()> {
         self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
             // IFLA_IFNAME, IFLA_LINK, IFLA_NET_NS_FD.
             message.text(3, name);
             message.bytes(5, &lower.to_ne_bytes());
             message.bytes(28, &there.as_fd().as_raw_fd().to_ne_bytes());
-            // IFLA_BROADCAST: it has no copies of what is for all.
+            // IFLA_BROADCAST: it gets no copies of broadcasts.
             message.bytes(2, &[0; 6]);
             // IFLA_LINKINFO with IFLA_INFO_KIND and IFLA_INFO_DATA; IFLA_MACVLAN_MODE: private.
             message.nest(18, |info| {
@@ -234,7 +239,7 @@ impl Interfaces {
         })
     }
 
-    /// Sets an interface up on which nobody is asked for the address of his link, and nobody answers (`IFF_NOARP`).
+    /// Sets an interface up that neither asks for link addresses nor answers such requests (`IFF_NOARP`).
     ///
     /// # Errors
     /// The operating system's.
@@ -242,7 +247,7 @@ impl Interfaces {
         self.change(NEW_LINK, 0, &link_header(index, UP | NO_ARP), |_| {})
     }
 
-    /// What is known of an interface.
+    /// The facts about an interface.
     ///
     /// # Errors
     /// ENODEV: it is not there.
@@ -271,12 +276,14 @@ impl Interfaces {
         told.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Has all that comes by an interface taken for what is meant for this namespace, whoever it is addressed to, and sends all that has no other
-    /// route by it, without asking who is there. `loopback` is the index of the loopback interface. Connections begin with a window of so many
-    /// segments, those of sockets with the mark [`Interfaces::MARK`] with the first one; None: as the kernel has it.
+    /// Treats every packet that arrives on an interface as local to this namespace, whatever its destination, and
+    /// sends all packets without another route by it, without resolving link addresses. `loopback` is the index of
+    /// the loopback interface. The numbers are the initial windows of connections, in segments: the first for
+    /// sockets with the mark [`Interfaces::MARK`] (None: as the others), the second for all others (None: the kernel's
+    /// default).
     ///
     /// # Errors
-    /// The operating system's; EAFNOSUPPORT where there is no IPv6 and `of` is of that.
+    /// The operating system's; EAFNOSUPPORT without IPv6 if `of` is an IPv6 address.
     pub fn lead_in(
         &mut self,
         index: u32,
@@ -302,7 +309,8 @@ impl Interfaces {
         self.default_route(index, of, MAIN_TABLE, others)
     }
 
-    /// Has what comes by another interface taken for what is meant for this namespace, too, once [`Interfaces::lead_in`] was done for this family.
+    /// Treats packets that arrive on another interface as local to this namespace as well, once
+    /// [`Interfaces::lead_in`] was done for this family.
     ///
     /// # Errors
     /// As there.
@@ -315,10 +323,10 @@ impl Interfaces {
         })
     }
 
-    /// Gives an interface an address in a network whose addresses have the first `prefix` bits in common.
+    /// Gives an interface an address in a network with a prefix of `prefix` bits.
     ///
     /// # Errors
-    /// EEXIST: it has it; EACCES where there is no IPv6.
+    /// EEXIST: it has it; EACCES without IPv6.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let flags = if address.is_ipv6() { NO_DUPLICATE_DETECTION } else { 0 };
         let mut header = vec![family(address), prefix, flags, 0];
@@ -330,10 +338,10 @@ impl Interfaces {
         })
     }
 
-    /// All addresses of the family of `of` that have no other route are behind an interface.
+    /// Puts all addresses of the family of `of` that have no other route behind an interface.
     ///
     /// # Errors
-    /// EEXIST: there is such a route.
+    /// EEXIST: such a route exists.
     pub fn add_default_route(&mut self, index: u32, of: IpAddr) -> io::Result<()> {
         self.default_route(index, of, MAIN_TABLE, None)
     }
@@ -379,7 +387,8 @@ impl Interfaces {
         self.ask(kind, flags | ACKNOWLEDGE, header, write, |_| None::<()>).map(drop)
     }
 
-    /// Sends a message and waits for what comes of it; what `take` finds in what is told, if that was asked for.
+    /// Sends a message and waits for the result: the value that `take` finds in the answer, if the message is a
+    /// query.
     pub(crate) fn ask<T>(
         &mut self,
         kind: u16,
@@ -391,7 +400,8 @@ impl Interfaces {
         self.answer(kind, flags, header, write, take)?.map_err(io::Error::from_raw_os_error)
     }
 
-    /// The same, with the error that the kernel answers apart: others are those of the socket, such as a message that SELinux lets nobody send.
+    /// The same, with the kernel's error answer returned separately: other errors are those of the socket, such as a
+    /// message that SELinux forbids to send.
     pub(crate) fn answer<T>(
         &mut self,
         kind: u16,
@@ -403,7 +413,7 @@ impl Interfaces {
         let number = self.send(kind, flags, header, write)?;
         loop {
             let read = self.receive()?;
-            // What a call before did not wait for has another number.
+            // Late answers to an earlier call have another number.
             let answer = answers(&self.buffer[..read]).find(|(of, _)| *of == number);
             match answer {
                 Some((_, Answer::Done(0))) => return Ok(Ok(None)),
@@ -414,7 +424,7 @@ impl Interfaces {
         }
     }
 
-    /// Has all told that there are of something.
+    /// Passes all entries of a kind to `each`.
     pub(crate) fn tell_all(&mut self, kind: u16, header: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let number = self.send(kind, ALL, header, |_| {})?;
         loop {
@@ -430,7 +440,7 @@ impl Interfaces {
         }
     }
 
-    /// Sends a message; its number.
+    /// Sends a message; returns its number.
     fn send(
         &mut self,
         kind: u16,
@@ -446,7 +456,7 @@ impl Interfaces {
         Ok(number)
     }
 
-    /// Reads what the kernel says next; how long it is, bytes.
+    /// Reads the kernel's next datagram; returns its length, bytes.
     fn receive(&mut self) -> io::Result<usize> {
         loop {
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -490,8 +500,9 @@ fn link_header(index: u32, flags: u32) -> [u8; LINK_HEADER_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a TUN device in a new namespace is found by its name, gets addresses and routes, is seen by nobody outside, carries a packet, and is
-    //! gone with its descriptor; names that are taken or wrong are refused. How: on the machine that runs it, if it may make namespaces.
+    //! Proves: a TUN device in a new namespace is found by its name, gets addresses and routes, is invisible outside,
+    //! carries a packet, and disappears with its descriptor; names that are taken or wrong are rejected. How: on the
+    //! machine that runs it, if it may make namespaces.
 
     use std::net::UdpSocket;
 
@@ -500,7 +511,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_has_no_answer() {
-        // A socket that can't send there says EINVAL, as the kernel answers of a route that leads nowhere.
+        // A socket that can't send there returns EINVAL, the same error as the kernel's answer for a route that leads
+        // nowhere.
         let (socket, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
         let mut interfaces = Interfaces { socket: socket.into(), number: 1, buffer: vec![0; ANSWER_BYTES] };
         let told = interfaces.is_local("192.0.2.1".parse().unwrap());

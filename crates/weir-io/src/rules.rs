@@ -12,7 +12,8 @@ use crate::rtnetlink::octets;
 /// `RTM_GETROUTE`, `RTM_GETRULE`.
 const GET_ROUTE: u16 = 26;
 const GET_RULE: u16 = 34;
-/// `struct rtmsg` and `struct fib_rule_hdr`, whose tables are at the same place, as are `RTA_TABLE` and `FRA_TABLE`.
+/// `struct rtmsg` and `struct fib_rule_hdr`, which have the table at the same place; `RTA_TABLE`
+/// and `FRA_TABLE` are equal as well.
 const HEADER_BYTES: usize = 12;
 const TABLE_AT: usize = 4;
 const TABLE: u16 = 15;
@@ -22,7 +23,8 @@ const LOCAL: u8 = 2;
 const ANYCAST: u8 = 4;
 /// `RTA_DST`.
 const TO: u16 = 1;
-/// The errors that the kernel answers when no packet can be sent there: no route, or a route that refuses.
+/// The errors in the kernel's answer when no packet can be sent there: no route, or a route that
+/// refuses.
 const NO_WAY: [i32; 5] = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
 /// `RTPROT_KERNEL`: made by the kernel, for an address of this machine.
 const BY_KERNEL: u8 = 2;
@@ -30,30 +32,32 @@ const BY_KERNEL: u8 = 2;
 const TO_TABLE: u8 = 1;
 /// `AF_INET` and `AF_INET6`.
 const FAMILIES: [u8; 2] = [2, 10];
-/// `RT_TABLE_LOCAL`, where a route for a part of all addresses is somebody's who has these.
+/// `RT_TABLE_LOCAL`, where a route for a part of all addresses belongs to the owner of these
+/// addresses.
 const LOCAL_TABLE: u32 = 255;
 /// `FRA_L3MDEV`: to the table of whichever VRF it is.
 const OF_VRF: u16 = 19;
 /// `NETLINK_GET_STRICT_CHK`.
 const STRICT: libc::c_int = 12;
 
-/// What leads packets for others here.
+/// The means by which packets for others are led here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Led {
     /// A rule, to a table whose route does it.
     ByRule,
-    /// There is a route, in this table, and no rule that leads there.
+    /// A route exists, in this table, but no rule leads there.
     WithoutRule(u32),
     /// Nothing.
     Nowhere,
 }
 
 impl Interfaces {
-    /// What leads packets for others to sockets of this namespace: routes of the type `local` that somebody has added, and rules that lead to them. Whom
-    /// the rules are for is not looked at.
+    /// How packets for others are led to sockets of this namespace: by routes of the type `local`
+    /// that were added, and rules that lead to them. Which packets the rules are for is not
+    /// checked.
     ///
     /// # Errors
-    /// The operating system's; ENOPROTOOPT before Linux 4.20, which would tell all routes.
+    /// The operating system's; ENOPROTOOPT before Linux 4.20, which would report all routes.
     pub fn led_here(&mut self, is_ipv6: bool) -> io::Result<Led> {
         self.ask_strictly()?;
         let family = FAMILIES[usize::from(is_ipv6)];
@@ -61,7 +65,7 @@ impl Interfaces {
         let mut header = [0; HEADER_BYTES];
         (header[0], header[7]) = (family, LOCAL);
         self.tell_all(GET_ROUTE, &header, |told| {
-            // `rtm_type` and `rtm_protocol`; 0 is what old kernels say of their own.
+            // `rtm_type` and `rtm_protocol`; 0 is the value of old kernels for their own routes.
             if told[7] == LOCAL && told[5] > BY_KERNEL {
                 // `rtm_dst_len`.
                 routes.extend(table(told).filter(|table| *table != LOCAL_TABLE || told[1] == 0));
@@ -88,13 +92,13 @@ impl Interfaces {
     /// Whether packets that this machine sends to an address come to itself: the route that the kernel has for them is of the type `local`, or `anycast`.
     ///
     /// # Errors
-    /// The operating system's, but for what says that there is no way to the address.
+    /// The operating system's, except errors which mean that no route leads to the address.
     pub fn is_local(&mut self, address: IpAddr) -> io::Result<bool> {
         let mut header = [0; HEADER_BYTES];
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (header[0], header[1]) = (FAMILIES[usize::from(address.is_ipv6())], bits);
         let destination = octets(address);
-        // An error of the socket says nothing of ways, whatever its number is.
+        // An error of the socket says nothing about routes, whatever its number is.
         let told =
             self.answer(GET_ROUTE, 0, &header, |message| message.bytes(TO, &destination), |told| told.get(7).copied())?;
         match told {
@@ -104,7 +108,7 @@ impl Interfaces {
         }
     }
 
-    /// Has the kernel tell what was asked for only.
+    /// Makes the kernel report only the requested entries.
     fn ask_strictly(&self) -> io::Result<()> {
         let on: libc::c_int = 1;
         let length = size_of_val(&on) as libc::socklen_t;
@@ -116,7 +120,7 @@ impl Interfaces {
     }
 }
 
-/// The table of a route, or to which a rule leads.
+/// The table of a route, or the one to which a rule leads.
 fn table(told: &[u8]) -> Option<u32> {
     let long = find(told.get(HEADER_BYTES..)?, TABLE).and_then(|number| number.first_chunk().copied());
     long.map(u32::from_ne_bytes).or_else(|| told.get(TABLE_AT).map(|short| u32::from(*short)))
@@ -124,8 +128,8 @@ fn table(told: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a route of one's own with a rule to its table leads here, and only with it; what the kernel has of its own accord does not. How: in new
-    //! namespaces, if they may be made.
+    //! Proves: an added route with a rule to its table leads here, and only with it; the kernel's
+    //! own routes do not. How: in new namespaces, if they may be made.
 
     use super::*;
     use crate::{Namespace, Tun};

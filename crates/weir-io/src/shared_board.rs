@@ -26,14 +26,14 @@ impl Drop for Mapping {
 }
 
 impl Board {
-    /// For so many workers, in an array of so many lines that can be mapped.
+    /// For this number of workers, in an array with at least as many lines that can be mapped.
     ///
     /// # Errors
     /// The operating system's: it is no such array, or has less room.
     pub fn map(array: BorrowedFd<'_>, workers: usize) -> io::Result<Board> {
         let bytes = workers.checked_mul(size_of::<Line>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses a place that nobody has.
+        // SAFETY: the kernel chooses an unused place.
         let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, array.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

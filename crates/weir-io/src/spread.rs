@@ -1,8 +1,10 @@
-//! How the kernel spreads new connections over listeners that share a port (SO_REUSEPORT, socket(7)): by a hash of their addresses and ports, or, as it
-//! is told here, at random over some of them. Called by whoever knows which workers have time. Needs no privilege.
+//! Sets how the kernel spreads new connections over listeners that share a port (SO_REUSEPORT,
+//! socket(7)): by a hash of their addresses and ports, or at random over some of them. Called by
+//! code that knows which workers have time. Needs no privilege.
 //!
-//! Listeners are known by their places: the n-th that began to listen has place n - 1. When one is closed the last one takes its place
-//! (net/core/sock_reuseport.c), so places are known only to whoever has opened all of them. Bound: [`PLACES_MAX`].
+//! Listeners are known by their places: the n-th that began to listen has place n - 1. When one is
+//! closed the last one takes its place (net/core/sock_reuseport.c), so only a process that has
+//! opened all of them knows their places. Bound: [`PLACES_MAX`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,8 +21,9 @@ const REMAINDER: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Has new connections go to the listeners at these places only (1 to [`PLACES_MAX`] of them), each as likely, by a program of classic BPF in place of any
-/// other. `listener` is one of those that share the port. A place that nobody has: the kernel goes by the hash.
+/// Sends new connections only to the listeners at these places (1 to [`PLACES_MAX`] of them), each
+/// with the same probability, by a program of classic BPF in place of any other. `listener` is one
+/// of those that share the port. For an empty place the kernel chooses by hash.
 ///
 /// # Errors
 /// InvalidInput: too few places, or too many. Or the operating system's.
@@ -38,10 +41,10 @@ pub fn spread_over(listener: &impl AsFd, places: &[u32]) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the kernel go by the hash again.
+/// Lets the kernel choose by hash again.
 ///
 /// # Errors
-/// The operating system's. `NotFound`: it does.
+/// The operating system's. `NotFound`: it already does.
 pub fn spread_by_hash(listener: &impl AsFd) -> io::Result<()> {
     put(listener, (libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF), &0i32.to_ne_bytes())
 }
@@ -60,7 +63,8 @@ fn program(places: &[u32]) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: connections go to the places that were named, to each of them, and by the hash again afterwards. How: real listeners.
+    //! Proves: connections reach the named places, each of them, and are spread by hash again
+    //! afterwards. How: real listeners.
 
     use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -78,7 +82,7 @@ mod tests {
         (all, address)
     }
 
-    /// So many clients: how many each listener has.
+    /// Connects `count` clients: how many each listener has.
     fn connect(to: SocketAddr, listeners: &[TcpListener], count: usize) -> Vec<usize> {
         let clients: Vec<_> = (0..count).map(|_| TcpStream::connect(to).expect("connected")).collect();
         let take = |listener: &TcpListener| std::iter::from_fn(|| listener.accept().ok()).count();
@@ -109,7 +113,7 @@ mod tests {
         let (listeners, address) = listeners(2);
         let all: Vec<u32> = (0..PLACES_MAX as u32 + 1).collect();
         spread_over(&listeners[0], &all[..PLACES_MAX]).expect("everybody may");
-        // At places that nobody has the kernel goes by the hash.
+        // For empty places the kernel chooses by hash.
         connect(address, &listeners, 40);
         for places in [&all[..0], &all[..]] {
             let error = spread_over(&listeners[0], places).expect_err("that can't be");

@@ -1,7 +1,8 @@
 //! The sockets of one driver: 24 bytes each, in chunks, so that growth never copies and an idle connection is cheap.
 //!
-//! A slot goes from free to live to closing to free. Its generation changes when it becomes free, so a name or a
-//! completion of an earlier occupant matches nothing. Bound: the process's descriptors.
+//! A slot changes from free to live to closing to free. Its generation changes when it becomes
+//! free, so a name or a completion of an earlier occupant matches nothing. Bound: the process's
+//! descriptors.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(crate) const NO_SEND: u32 = NONE;
 const WANT_ONCE: u32 = 1;
 const WANT_MANY: u32 = 2;
 const WANT_LARGE: u32 = 4;
-/// The caller closed it; what is in flight is awaited.
+/// The caller closed it; completions of operations in flight are awaited.
 pub(crate) const CLOSING: u32 = 1 << 3;
 /// Nothing more will be received.
 pub(crate) const ENDED: u32 = 1 << 4;
@@ -30,11 +31,12 @@ pub(crate) const CONNECTING: u32 = 1 << 6;
 pub(crate) const STARVED: u32 = 1 << 7;
 /// Belongs to a relay, or did.
 pub(crate) const RELAYING: u32 = 1 << 8;
-/// A listener whose connections are accepted deaf.
+/// A listener with accepted connections that are deaf.
 pub(crate) const DEAF: u32 = 1 << 9;
-/// Was accepted, and nobody has said yet what is to become of it: its token is the slot of its listener.
+/// Was accepted, and the caller has not yet decided what to do with it: its token is the slot of
+/// its listener.
 pub(crate) const FRESH: u32 = 1 << 10;
-/// It goes to another driver.
+/// It moves to another driver.
 pub(crate) const RELEASING: u32 = 1 << 11;
 /// Counts among the descriptors that clients have.
 const CLIENTS: u32 = 1 << 12;
@@ -58,7 +60,7 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 24, "10,000 idle connections must stay small");
 
 impl Slot {
-    /// The slot of the listener of a client of whom nothing was wanted yet.
+    /// The slot of the listener of a client for which no command has come yet.
     pub(crate) fn fresh_of(&self) -> Option<u32> {
         self.has(FRESH).then_some(self.token as u32)
     }
@@ -143,7 +145,7 @@ impl Table {
         self.first_free = base;
     }
 
-    /// What clients have is counted here. Before any of them is there.
+    /// Sets where the descriptors of clients are counted. Before the first of them is there.
     pub(crate) fn share(&mut self, descriptors: Arc<Descriptors>) {
         self.descriptors = descriptors;
     }
@@ -153,7 +155,7 @@ impl Table {
         self.descriptors.is_full()
     }
 
-    /// Whether they have most of them: then each is asked for by itself.
+    /// Whether they have at least half of them: then each is accepted by a separate request.
     pub(crate) fn is_near_full(&self) -> bool {
         self.descriptors.is_near_full()
     }
@@ -173,7 +175,7 @@ impl Table {
         socket
     }
 
-    /// Frees a slot. The descriptor is the caller's business.
+    /// Frees a slot. The caller handles the descriptor.
     pub(crate) fn remove(&mut self, index: u32) {
         let next = self.first_free;
         let slot = self.slot(index);

@@ -1,5 +1,5 @@
-//! How the kernel schedules a thread, and where. Called by weir-worker for the threads of its workers, and by weir-lab for those
-//! of the origin. sched(7).
+//! How the kernel schedules a thread, and where. Called by weir-worker for the threads of its
+//! workers, and by weir-lab for those of the origin. sched(7).
 
 use std::io;
 use std::time::Duration;
@@ -12,17 +12,19 @@ pub fn available_cores() -> Vec<usize> {
     set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
 }
 
-/// Binds the thread that calls to a core. Where that is forbidden (false), the kernel's choice is good enough.
+/// Binds the calling thread to a core. Where that is forbidden (false), the kernel's choice is good
+/// enough.
 pub fn pin_to(core: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set).is_ok()
 }
 
-/// Has a thread of this process run on these cores only, as far as the process may use them.
+/// Limits a thread of this process to these cores, as far as the process may use them.
 ///
 /// # Errors
-/// As sched_setaffinity(2): none of the cores may be used, there is no such thread, or a sandbox forbids it.
+/// As sched_setaffinity(2): none of the cores may be used, the thread does not exist, or a sandbox
+/// forbids it.
 pub fn set_cores(thread: i32, cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
@@ -30,7 +32,7 @@ pub fn set_cores(thread: i32, cores: &[usize]) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(Some(thread), &set)?)
 }
 
-/// Whether a thread that is woken may take its core from whoever runs there.
+/// Whether a thread that is woken may take its core from the one that runs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// SCHED_OTHER: it may.
@@ -39,7 +41,7 @@ pub enum Policy {
     Batch,
 }
 
-/// The policy of a thread of this process; None: another one, which somebody chose for it.
+/// The policy of a thread of this process; None: another one, which was set from outside.
 ///
 /// # Errors
 /// As sched_getscheduler(2).
@@ -71,7 +73,8 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
     }
 }
 
-/// Processor time that a thread of this process has used; None when there is no such thread, or a sandbox does not tell.
+/// Processor time that a thread of this process has used; None when the thread does not exist, or a
+/// sandbox hides it.
 ///
 /// Costs one short system call, where a file below /proc is opened, read and closed. The clock's number is made as
 /// pthread_getcpuclockid(3) makes it (`CPUCLOCK_PERTHREAD_MASK` in Linux, include/linux/posix-timers_types.h).
@@ -92,8 +95,9 @@ pub fn cpu_time_of(thread: i32) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a thread that is bound to a core may use no other, and its processor time is told to others. How: a thread binds itself
-    //! to the last one of this process; another one works until its time, as this one reads it, has passed.
+    //! Proves: a thread that is bound to a core may use no other, and its processor time is visible
+    //! to others. How: a thread binds itself to the last core of this process; another works until
+    //! its time, as read by the test's thread, has passed.
 
     use super::*;
 

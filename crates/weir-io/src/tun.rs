@@ -1,8 +1,9 @@
 //! TUN devices: network interfaces whose packets a program reads and writes (Documentation/networking/tuntap.rst of the kernel). Called by the
 //! laboratory. Needs CAP_NET_ADMIN in the namespace.
 //!
-//! A device is there as long as its [`Tun`], whatever ends the process. Packets are those of IP, without anything in front, and at most as long as the
-//! interface's MTU: nothing is offloaded to a program that reads.
+//! A device exists as long as its [`Tun`], whatever ends the process. Packets are IP packets,
+//! without anything in front, and at most as long as the interface's MTU: nothing is offloaded to a
+//! program that reads.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -39,7 +40,8 @@ impl Tun {
     /// Makes a device of this name, of 1 to [`INTERFACE_NAME_BYTES_MAX`] bytes, in the namespace of this thread. It is down and has no address.
     ///
     /// # Errors
-    /// EBUSY: an interface is called so; EINVAL: that is no name; EPERM without CAP_NET_ADMIN; ENOENT or EACCES of [`TUN_DEVICE`].
+    /// EBUSY: an interface has this name; EINVAL: that is no name; EPERM without CAP_NET_ADMIN;
+    /// ENOENT or EACCES of [`TUN_DEVICE`].
     pub fn create(name: &str) -> io::Result<Tun> {
         let mut wanted = Wanted { name: [0; INTERFACE_NAME_BYTES_MAX + 1], flags: FLAGS, rest: [0; 22] };
         if name.is_empty() || name.len() > INTERFACE_NAME_BYTES_MAX || name.contains(['\0', '%']) {
@@ -52,15 +54,16 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Whether devices can be made here at all, as far as that can be told without making one.
+    /// Whether devices can be made here at all, as far as that can be found out without making one.
     ///
     /// # Errors
-    /// ENOENT, ENODEV or ENXIO: the kernel does not have them, or there is no [`TUN_DEVICE`]; EACCES: it is not for this user.
+    /// ENOENT, ENODEV or ENXIO: the kernel does not have them, or [`TUN_DEVICE`] does not exist;
+    /// EACCES: this user may not open it.
     pub fn probe() -> io::Result<()> {
         open().map(drop)
     }
 
-    /// Reads a packet that leaves by the interface; None: none waits. What does not fit in is cut off.
+    /// Reads a packet that leaves by the interface; None: none waits. A longer packet is truncated.
     ///
     /// # Errors
     /// EBADFD: the interface was deleted.
@@ -72,10 +75,11 @@ impl Tun {
         }
     }
 
-    /// Has a packet come in by the interface.
+    /// Sends a packet into the namespace by the interface.
     ///
     /// # Errors
-    /// EIO: the interface is down; EBADFD: it was deleted; EINVAL: that is no packet of IP; ENOBUFS, ENOMEM.
+    /// EIO: the interface is down; EBADFD: it was deleted; EINVAL: that is no IP packet; ENOBUFS,
+    /// ENOMEM.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(drop)
     }

@@ -1,7 +1,8 @@
 //! Options of the kernel's sockets that an operator may choose, for listeners and for connections to servers: one table says how each is set, read and
 //! given back. Used by `way`, which knows the rest of how connections are made and taken. socket(7), ip(7), ipv6(7), tcp(7).
 //!
-//! What is accepted has the options of its listener: none costs a call for each connection.
+//! Accepted sockets inherit the options of their listener, so none costs a call for each
+//! connection.
 
 use std::fmt;
 use std::fs;
@@ -17,8 +18,8 @@ use crate::Keepalive;
 /// An option that is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
-    /// The mark of packets, which rules of routing and of the firewall can ask for (SO_MARK). Needs the capability CAP_NET_RAW, before
-    /// Linux 5.17 CAP_NET_ADMIN.
+    /// The mark of packets, by which rules of routing and of the firewall can select them
+    /// (SO_MARK). Needs the capability CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN.
     Mark,
     /// The differentiated services code point of packets, 0 to 63 (IP_TOS, IPV6_TCLASS).
     Dscp,
@@ -28,7 +29,7 @@ pub enum Knob {
     SendBuffer,
     /// Bytes that may be received and not read, likewise (SO_RCVBUF).
     ReceiveBuffer,
-    /// How long what was sent may stay unacknowledged, milliseconds (TCP_USER_TIMEOUT).
+    /// How long sent bytes may remain unacknowledged, milliseconds (TCP_USER_TIMEOUT).
     UserTimeout,
     /// Bytes that may wait to be sent (TCP_NOTSENT_LOWAT).
     NotSentLowWater,
@@ -44,17 +45,18 @@ struct Row {
     /// What the configuration calls it.
     word: &'static str,
     option: (c_int, c_int),
-    /// Of sockets of IPv6, where that is another one.
+    /// For IPv6 sockets, where that is another one.
     option_v6: Option<(c_int, c_int)>,
-    /// The kernel counts in units that are so many times smaller.
+    /// The factor by which the kernel's unit is smaller.
     factor: u64,
-    /// What reads back, in multiples of what was set.
+    /// The value that reads back, in multiples of the one that was set.
     read_factor: u64,
     /// The kernel takes eight bytes, not four.
     is_wide: bool,
-    /// What gives it back to the system.
+    /// The value that gives it back to the system.
     usual: u64,
-    /// Of the size of a buffer, which the system changes as it needs until one is set: the bit of what keeps it from that (SO_BUF_LOCK).
+    /// For the size of a buffer, which the system changes as it needs until one is set: the bit
+    /// that keeps it from that (SO_BUF_LOCK).
     lock: Option<u32>,
 }
 
@@ -115,12 +117,12 @@ impl Knob {
     }
 }
 
-/// What was chosen for sockets. The default leaves all to the kernel.
+/// The options chosen for sockets. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning<'a> {
-    /// The interface by which all packets come and go (SO_BINDTODEVICE).
+    /// The interface that all packets use (SO_BINDTODEVICE).
     pub device: Option<&'a str>,
-    /// When the other side is asked whether it is still there. None: as is usual for such connections.
+    /// When to check whether the other side is still there. None: as is usual for such connections.
     pub keepalive: Option<Keepalive>,
     values: [Option<u64>; KNOBS],
 }
@@ -168,7 +170,8 @@ impl<'a> Tuning<'a> {
         ROWS.iter().zip(self.values).filter_map(|(row, value)| Some((row, value?)))
     }
 
-    /// Sets what was chosen on a socket that was just made; `way` knows when the other side is asked.
+    /// Sets the chosen options on a socket that was just made; `way` knows when the other side is
+    /// checked.
     pub(crate) fn set(&self, socket: &impl AsFd, is_ipv6: bool) -> Result<(), Refused> {
         if let Some(device) = self.device {
             let bound = SockRef::from(socket).bind_device(Some(device.as_bytes()));
@@ -177,8 +180,9 @@ impl<'a> Tuning<'a> {
         self.chosen().try_for_each(|(row, value)| row.set(socket, is_ipv6, value))
     }
 
-    /// Sets what was chosen in the same way, and gives back to the system what was not, on a socket whatever was done to it. Nothing is done that changes nothing,
-    /// for which there may be no right any more.
+    /// Sets the chosen options in the same way, and gives the others back to the system, whatever
+    /// was done to the socket before. Skips calls that would change nothing, for which the right
+    /// may be missing by now.
     pub(crate) fn apply(&self, socket: &impl AsFd, is_ipv6: bool) -> Result<(), Refused> {
         let of = SockRef::from(socket);
         let failed = |error| Refused { word: DEVICE, error };
@@ -202,7 +206,8 @@ impl<'a> Tuning<'a> {
                         none => none.insert(make().map_err(failed)?),
                     };
                     let usual = row.read(fresh, is_ipv6).map_err(failed)?;
-                    // Another protocol than plain TCP may have no such option, and nobody has set it then.
+                    // A protocol other than plain TCP may have no such option, and then it was
+                    // never set.
                     if now.is_ok_and(|now| now != usual) {
                         row.give_back(socket, is_ipv6, usual).map_err(failed)?;
                     }
@@ -212,10 +217,11 @@ impl<'a> Tuning<'a> {
         Ok(())
     }
 
-    /// Whether a thread may have all of it that does not administer the network, as no worker does, and gets it whole.
+    /// Whether a thread that does not administer the network, as no worker does, may have all of
+    /// it, and gets it whole.
     ///
     /// # Errors
-    /// What can't be had, and why, in words that name the way out.
+    /// The impossible option, and why, in words that name the way out.
     pub fn check(&self) -> io::Result<()> {
         if *self == Tuning::default() {
             return Ok(());
@@ -223,7 +229,7 @@ impl<'a> Tuning<'a> {
         let check = || {
             crate::set_network_aside()?;
             self.try_out(Domain::IPV4)?;
-            // Without IPv6 nothing is asked of it.
+            // Without IPv6 nothing is tried with it.
             match Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)) {
                 Ok(_) => self.try_out(Domain::IPV6),
                 Err(_) => Ok(()),
@@ -260,7 +266,7 @@ impl Row {
         set.map_err(|error| Refused { word: self.word, error })
     }
 
-    /// Has the kernel decide again; `usual` is what reads back when it does.
+    /// Lets the kernel decide again; `usual` reads back when it does.
     fn give_back(&self, socket: &impl AsFd, is_ipv6: bool, usual: u64) -> io::Result<()> {
         const LOCKS: (c_int, c_int) = (libc::SOL_SOCKET, libc::SO_BUF_LOCK);
         let Some(bit) = self.lock else { return self.write(socket, is_ipv6, self.usual) };
@@ -303,7 +309,7 @@ pub(crate) fn get(socket: &impl AsFd, (level, name): (c_int, c_int), is_wide: bo
     Ok(if is_wide { u64::from_ne_bytes(value) } else { u64::from(u32::from_ne_bytes([a, b, c, d])) })
 }
 
-/// What interfaces there are where this thread is, in words.
+/// The names of the interfaces where this thread is, in words.
 fn known_interfaces() -> String {
     let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let names: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
@@ -312,8 +318,9 @@ fn known_interfaces() -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each option reaches what is accepted and what is connected, of both families, and goes again; what can't be had is named. How: real
-    //! sockets on loopback, for what only some may have, where the test may.
+    //! Proves: each option reaches accepted and connected sockets, of both families, and is removed
+    //! again; impossible options are named. How: real sockets on loopback, with privileged options
+    //! where the test may set them.
 
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
@@ -346,7 +353,7 @@ mod tests {
         for (row, value) in tuning.chosen() {
             let wanted = value * row.factor * row.read_factor;
             let found = row.read(socket, is_ipv6).expect("an option");
-            // What a connection says is less by the room for options of TCP.
+            // The value of a connection is less by the room for TCP options.
             let is_less = row.knob == Knob::Mss && (wanted - 40..wanted).contains(&found);
             assert!(found == wanted || is_less, "{}: {found}, not {wanted}", row.word);
         }

@@ -1,9 +1,11 @@
-//! Listening at a path of the file system, unix(7): made so that nobody finds it half made, with the rights it is to have, and removed by
-//! whoever made it. Called by `weir-worker` and by whoever reloads or takes a listener over.
+//! Listening at a path of the file system, unix(7): the socket appears there complete, with its
+//! final rights, and its maker removes it. Called by `weir-worker`, and on a reload or when a
+//! listener is taken over.
 //!
-//! What a dead process left there is replaced, a living one is never pushed aside: it is asked by connecting. Two that do so at once are
-//! kept apart by a lock of the directory, which anybody else may hold as well: so it is waited for only so long. Bounds: [`LOCK_MAX`],
-//! [`REMOVAL_LOCK_MAX`].
+//! The socket of a dead process is replaced, that of a living one is never pushed aside: a connect
+//! finds out which it is. Two processes that do so at once are kept apart by a lock of the
+//! directory. Other programs may hold that lock as well, so the wait for it is limited. Bounds:
+//! [`LOCK_MAX`], [`REMOVAL_LOCK_MAX`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -21,13 +23,14 @@ const LOCK_MAX: Duration = Duration::from_secs(2);
 /// The same where a name is only removed.
 const REMOVAL_LOCK_MAX: Duration = Duration::from_millis(100);
 
-/// The name of a unix socket that is listened on. It goes with this, if it is still that socket's and this process answers for it.
+/// The name of a unix socket that is listened on. It is removed with this, if it still belongs to
+/// that socket and this process is responsible for it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     /// Keeps its number from being given to another file; opened without any rights (O_PATH).
     file: File,
-    /// None: it is another process's.
+    /// Whether this process is responsible for it; otherwise another process is.
     is_ours: bool,
 }
 
@@ -35,7 +38,8 @@ pub struct SocketFile {
 /// system caps it at `net.core.somaxconn`.
 ///
 /// # Errors
-/// Whatever is in the way, with a text that names the path: [`ErrorKind::AddrInUse`] where another process listens there.
+/// Any obstacle, with a text that names the path: [`ErrorKind::AddrInUse`] where another process
+/// listens there.
 pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io::Result<(OwnedFd, SocketFile)> {
     let named = |error: io::Error| explain(path, &error);
     let lock = lock(path, LOCK_MAX);
@@ -45,7 +49,8 @@ pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The name has at most the mode of the socket when it is bound: nobody else may connect before the rights are right.
+    // The name has at most the mode of the socket when it is bound: no other user may connect
+    // before the rights are right.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.set_nonblocking(true)?;
     SockAddr::unix(path).and_then(|address| socket.bind(&address)).map_err(named)?;
@@ -57,7 +62,7 @@ pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io
     Ok((socket.into(), file))
 }
 
-/// Whether [`bind_unix`] would find nothing in its way at this path but what a dead process has left.
+/// Whether [`bind_unix`] would find this path free, except for the remains of a dead process.
 ///
 /// # Errors
 /// As that; also a file that is no socket.
@@ -95,7 +100,8 @@ fn explain(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on unix:{}: {error}{hint}", path.display()))
 }
 
-/// Keeps others who follow the same rules out of the directory of this path. None: it can't be had in this time, and it goes without.
+/// Keeps others who follow the same rules out of the directory of this path. None: the lock is not
+/// available in this time, and the caller works without it.
 fn lock(path: &Path, patience: Duration) -> Option<File> {
     let file = File::open(path.parent()?).ok()?;
     let end = Instant::now() + patience;
@@ -111,10 +117,10 @@ fn lock(path: &Path, patience: Duration) -> Option<File> {
 }
 
 impl SocketFile {
-    /// The socket that is at this path now. `is_ours`: this process answers for it.
+    /// The socket that is at this path now. `is_ours`: this process is responsible for it.
     ///
     /// # Errors
-    /// There is none.
+    /// The path has no socket.
     pub fn of(path: &Path, is_ours: bool) -> io::Result<SocketFile> {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -129,12 +135,12 @@ impl SocketFile {
         &self.path
     }
 
-    /// Whether this process answers for it from now on.
+    /// Sets whether this process is responsible for it from now on.
     pub fn set_ours(&mut self, is_ours: bool) {
         self.is_ours = is_ours;
     }
 
-    /// Has it belong to somebody; None: as before.
+    /// Changes its owner; None: as before.
     ///
     /// # Errors
     /// The operating system's.
@@ -148,7 +154,8 @@ impl SocketFile {
         self.file.metadata().ok().map(|found| id(&found))
     }
 
-    /// Where the directory is in other hands, another file may have taken the place of the one that was just made.
+    /// Where others control the directory, another file may have taken the place of the one that
+    /// was just made.
     fn check_new(&self) -> io::Result<()> {
         let found = self.file.metadata()?;
         if found.uid() == geteuid().as_raw() && found.nlink() == 1 {
@@ -158,8 +165,9 @@ impl SocketFile {
         Err(io::Error::new(ErrorKind::AlreadyExists, text))
     }
 
-    /// Gives it a mode, and a group; None: that of this process, or that of its directory where this gives it (inode(7), S_ISGID). Meanwhile
-    /// nobody may connect who may not before and afterwards.
+    /// Gives it a mode, and a group; None: that of this process, or that of its directory where
+    /// this gives it (inode(7), S_ISGID). Meanwhile no user may connect that may not before and
+    /// afterwards.
     ///
     /// # Errors
     /// The operating system's, with a text that names the path.
@@ -183,13 +191,14 @@ impl SocketFile {
         self.set_mode(mode).map_err(|error| failed(&error))
     }
 
-    /// Whether its directory gives this group to what is made there.
+    /// Whether its directory gives this group to new files.
     fn is_of_directory(&self, gid: u32) -> bool {
         let directory = self.path.parent().and_then(|path| std::fs::metadata(path).ok());
         directory.is_some_and(|directory| directory.mode() & libc::S_ISGID != 0 && directory.gid() == gid)
     }
 
-    /// Its file by a name that nobody else can change: a link in its place would not be followed.
+    /// Sets the mode by a name that no other process can change: a link in its place would not be
+    /// followed.
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
@@ -201,11 +210,12 @@ impl Drop for SocketFile {
         if !self.is_ours {
             return;
         }
-        // Nobody puts another one there between the look and the removal.
+        // Keeps others from putting another socket there between the look and the removal.
         let _lock = lock(&self.path, REMOVAL_LOCK_MAX);
         let found = std::fs::symlink_metadata(&self.path).ok();
         if self.id().is_some_and(|ours| found.is_some_and(|found| id(&found) == ours)) {
-            // Where its directory is not ours any more it stays behind, and is replaced by whoever comes next.
+            // If its directory is no longer ours it remains, and the next process to listen there
+            // replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -217,8 +227,9 @@ fn id(found: &std::fs::Metadata) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the socket has its mode at once and goes with its owner, what a dead process left is replaced, a living one and foreign
-    //! files are not. How: sockets in a directory of the test.
+    //! Proves: the socket has its mode at once and is removed with its owner, the socket of a dead
+    //! process is replaced, that of a living one and foreign files are not. How: sockets in a
+    //! directory of the test.
 
     use super::*;
 

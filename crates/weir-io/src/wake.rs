@@ -1,7 +1,8 @@
 //! Waking a driver that sleeps in the kernel, at the price of one atomic operation when it does not sleep.
 //!
-//! Called by other cores (through [`Waker`]) and by the buffer pool when a starved driver gets memory back. The event
-//! descriptor is written only between "about to wait" and "running again", at most once for each sleep.
+//! Called by other cores (through [`Waker`]) and by the buffer pool when a starved driver gets
+//! memory back. The event descriptor is written only between "about to wait" and "running again",
+//! at most once for each sleep.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Waker;
 
-/// Somebody called [`Waker::wake`].
+/// [`Waker::wake`] was called.
 const WOKEN: u32 = 1;
 /// The owner is about to wait or waits.
 const ASLEEP: u32 = 2;
 /// Buffers came back while sockets were starved of them.
 const BUFFERS: u32 = 4;
 
-/// State shared by a driver and everybody who may wake it.
+/// State shared by a driver and all threads that may wake it.
 ///
 /// No wake is lost: the owner sets `ASLEEP` with the same atomic operation that reads `WOKEN`, and a waker sets `WOKEN`
 /// with the one that reads `ASLEEP`; whichever comes second sees the other.

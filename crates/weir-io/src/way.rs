@@ -1,6 +1,8 @@
-//! How connections are made and taken, where that is not left to the kernel: from whose address, to whose, and by which congestion control.
+//! How connections are made and accepted, where that is not left to the kernel: the source address,
+//! the destination, and the congestion control.
 //!
-//! Used by the drivers for each connection to a server, and by whoever makes listeners; what those are accepted with is inherited from them.
+//! Used by the drivers for each connection to a server, and by the makers of listeners; accepted
+//! sockets inherit the options.
 
 use std::fs;
 use std::io;
@@ -18,8 +20,9 @@ use crate::{Keepalive, Tuning};
 /// How a connection to a server is made. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outbound<'a> {
-    /// The address that it comes from. Port 0: one that the kernel chooses when the connection is made (IP_BIND_ADDRESS_NO_PORT, ip(7)), so
-    /// that one port serves connections to different addresses. None: both are the kernel's choice.
+    /// The source address. Port 0: one that the kernel chooses when the connection is made
+    /// (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that one port serves connections to different
+    /// addresses. None: both are the kernel's choice.
     pub from: Option<SocketAddr>,
     /// `from` need not be an address of this machine (IP_TRANSPARENT, ip(7)), which needs the capability CAP_NET_RAW or CAP_NET_ADMIN.
     pub transparent: bool,
@@ -27,10 +30,12 @@ pub struct Outbound<'a> {
     pub congestion: Option<&'a str>,
     /// Other options of its socket.
     pub tuning: Tuning<'a>,
-    /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
-    /// the ends of both sides: what is cut off must not look whole. Unless `tuning` says when, the kernel asks the other side whether it is still there
-    /// from when it is [told to](crate::Driver::keep_alive), and not from the start. That it was connected is acknowledged by what is sent to it first,
-    /// or by a relay whose second socket it is, at once; else after 200 ms.
+    /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero,
+    /// socket(7)), unless a relay has [passed on](crate::Driver::relay) the ends of both sides:
+    /// truncated data must not look complete. Unless `tuning` says when, the kernel checks whether
+    /// the other side is still there only after it is [asked to](crate::Driver::keep_alive), and
+    /// not from the start. The first bytes sent acknowledge that it was connected, or, if it is the
+    /// second socket of a relay, the relay does so at once; otherwise that happens after 200 ms.
     pub resets: bool,
 }
 
@@ -71,8 +76,9 @@ impl Outbound<'_> {
         Ok(socket.into())
     }
 
-    /// A socket whose connect the driver begins and whose relay it starts as soon as that has succeeded. The relay acknowledges the other
-    /// side's answer, with the client's first bytes if they are there.
+    /// A socket for a connect that the driver begins and a relay that it starts as soon as the
+    /// connect has succeeded. The relay acknowledges the other side's answer, with the client's
+    /// first bytes if they are there.
     pub(crate) fn socket_to_connect(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
         let socket = self.socket(to, nonblocking)?;
         if self.resets {
@@ -82,32 +88,35 @@ impl Outbound<'_> {
     }
 }
 
-/// The interface by which a socket's packets come and go, if that is one (SO_BINDTODEVICE, socket(7)).
+/// The interface that a socket's packets use, if it is bound to one (SO_BINDTODEVICE, socket(7)).
 ///
 /// # Errors
-/// It is no socket, or of another network namespace whose interface has gone.
+/// It is no socket, or belongs to another network namespace and its interface has gone.
 pub fn device(socket: &impl AsFd) -> io::Result<Option<String>> {
     let name = SockRef::from(socket).device()?;
     Ok(name.map(|name| String::from_utf8_lossy(&name_of(&name)).into_owned()))
 }
 
-/// How connections of a listener are taken. The default leaves all to the kernel.
+/// How connections of a listener are accepted. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inbound<'a> {
     /// It takes connections to addresses that are not of this machine, when their packets are led to it (IP_TRANSPARENT, ip(7)), which needs
     /// the capability CAP_NET_RAW or CAP_NET_ADMIN.
     pub transparent: bool,
-    /// The name of the congestion control of what is accepted (TCP_CONGESTION, tcp(7)); None: that of the system.
+    /// The name of the congestion control of accepted sockets (TCP_CONGESTION, tcp(7)); None: that
+    /// of the system.
     pub congestion: Option<&'a str>,
-    /// Other options, of the listener and of what is accepted.
+    /// Other options, of the listener and of accepted sockets.
     pub tuning: Tuning<'a>,
-    /// What is accepted is passed on as it is: [`Outbound::resets`] holds for it, and unless `tuning` says when, the kernel asks whoever rests whether he
-    /// is still there (SO_KEEPALIVE, socket(7)).
+    /// Accepted connections are forwarded as they are: [`Outbound::resets`] applies to them, and
+    /// unless `tuning` says when, the kernel checks whether idle clients are still there
+    /// (SO_KEEPALIVE, socket(7)).
     pub passed_on: bool,
 }
 
 impl<'a> Inbound<'a> {
-    /// The same for a listener that did this before: where nobody is asked any more whether he is still there, that ends.
+    /// The same for a listener that was configured like `before`: where clients are not checked any
+    /// more, the checks are switched off.
     #[must_use]
     pub fn in_place_of(mut self, before: &Inbound<'_>) -> Inbound<'a> {
         if before.tuning.keepalive.is_some() && !self.passed_on {
@@ -116,10 +125,11 @@ impl<'a> Inbound<'a> {
         self
     }
 
-    /// Has a listening socket of TCP take connections so from now on, whatever it did before. Nothing is done that changes nothing.
+    /// Makes a listening TCP socket accept connections in this way from now on, whatever it did
+    /// before. Skips calls that would change nothing.
     ///
     /// # Errors
-    /// What can't be had, and why, in words.
+    /// The impossible option, and why, in words.
     pub fn apply(&self, listener: &OwnedFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
         let Some(address) = socket.local_addr()?.as_socket() else { return Ok(()) };
@@ -138,7 +148,7 @@ impl<'a> Inbound<'a> {
 
     fn set(&self, listener: &OwnedFd, address: SocketAddr) -> io::Result<()> {
         let socket = SockRef::from(listener);
-        // Another protocol than plain TCP may have no such option.
+        // A protocol other than plain TCP may have no such option.
         let is_transparent = match address.is_ipv6() {
             true => get(listener, (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT), false).is_ok_and(|is| is != 0),
             false => socket.ip_transparent_v4().unwrap_or(false),
@@ -150,18 +160,19 @@ impl<'a> Inbound<'a> {
         if was_passed_on != self.passed_on {
             socket.set_linger(self.passed_on.then_some(Duration::ZERO))?;
         }
-        // Another protocol than plain TCP may have no such option: what nobody has asked for is left out there.
+        // A protocol other than plain TCP may have no such option: options that were not requested
+        // are left out there.
         match self.tuning.keepalive {
             Some(chosen) => chosen.set(listener)?,
             None if self.passed_on => drop(socket.set_tcp_keepalive(&CLIENT_KEEPALIVE)),
             None if was_passed_on => drop(socket.set_keepalive(false)),
-            // Of another one who asks is its maker's affair.
+            // A keepalive that its maker has set is left alone.
             None => {}
         }
         let of = |socket: &Socket| Ok::<_, io::Error>(name_of(&socket.tcp_congestion()?));
         let wanted = match self.congestion {
             Some(name) => name.as_bytes().to_vec(),
-            // A socket that was just made has that of the system.
+            // A socket that was just made has the system's default.
             None => of(&Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?)?,
         };
         if of(&socket)? != wanted {
@@ -171,7 +182,7 @@ impl<'a> Inbound<'a> {
     }
 }
 
-/// Without what stands behind the name.
+/// The name without the bytes behind it.
 fn name_of(option: &[u8]) -> Vec<u8> {
     option.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
@@ -185,7 +196,8 @@ pub fn check_transparent() -> io::Result<()> {
     set_transparent(&socket, false, true)
 }
 
-/// Whether a thread may use a congestion control that does not administer the network, as no worker does.
+/// Whether a thread that does not administer the network, as no worker does, may use a congestion
+/// control.
 ///
 /// # Errors
 /// Why not, in words that name the way out.
@@ -230,14 +242,15 @@ pub(crate) fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_i
 
 #[cfg(test)]
 mod tests {
-    //! Proves: outgoing connections are asked whether they still stand, and are not given up for a closed window; they come from where is asked;
-    //! what listeners accept has their congestion control; what can't be had is named. How: real sockets.
+    //! Proves: outgoing connections are checked for a live peer, and are not given up for a closed
+    //! window; they come from the requested address; sockets that listeners accept have their
+    //! congestion control; impossible options are named. How: real sockets.
 
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
-    /// One that everybody may use, other than that of the system if there is such a one.
+    /// A congestion control that every user may use, other than that of the system if possible.
     fn allowed() -> String {
         let read = |what: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{what}")).expect("every Linux has it");
         let usual = read("tcp_congestion_control");
@@ -280,13 +293,14 @@ mod tests {
             }
             drop(client);
         }
-        // One that its maker has told to ask goes on.
+        // A socket with a keepalive from its maker keeps it.
         SockRef::from(&listener).set_keepalive(true).expect("an option");
         Inbound::default().apply(&listener).expect("everybody may");
         assert!(SockRef::from(&listener).keepalive().expect("an option"));
     }
 
-    /// Whether the other side is asked, and then after how long, how often, and how many times in vain.
+    /// Whether the other side is checked, and then after how long, how often, and with how many
+    /// unanswered probes.
     fn asks(socket: &impl AsFd) -> Option<[u64; 3]> {
         let options = SockRef::from(socket);
         let seconds = |time: io::Result<Duration>| time.expect("an option").as_secs();
@@ -355,7 +369,7 @@ mod tests {
         for socket in &both {
             assert_eq!(socket.local_addr().expect("bound").as_socket(), Some(probe));
         }
-        // The pair is taken: that is what tells to use another port.
+        // The pair is taken: this error says that another port is needed.
         let error = connect(&servers[0]).expect_err("it is connected already");
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     }
@@ -374,7 +388,7 @@ mod tests {
         let way = Outbound { congestion: Some(&name), ..Outbound::default() };
         assert_eq!(congestion_of(&way.socket(to, true).expect("a socket")), name);
         drop(client);
-        // And back to what is usual.
+        // And back to the usual values.
         let listener = OwnedFd::from(listener);
         Inbound::default().apply(&listener).expect("everybody may");
         let usual = Outbound::default().socket(to, true).expect("a socket");

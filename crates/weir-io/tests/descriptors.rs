@@ -1,6 +1,7 @@
 //! Descriptors: none is left behind by a driver, and running out of them is survived (docs/hostile.md H6).
 //!
-//! A process of its own with a single test, because it counts the descriptors of the whole process and lowers their limit.
+//! A separate process with a single test, because it counts the descriptors of the whole process
+//! and lowers their limit.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -103,7 +104,8 @@ fn nothing_stays_open<D: Driver>(make: impl Fn() -> D) {
     }
 }
 
-/// Accepting fails while there are no descriptors, at the pace of the pause, and goes on when there are some.
+/// Accepting fails without descriptors, at the pace of the pause, and resumes when some are
+/// available.
 fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
     let mut driver = make();
     // Before the listener: io_uring notes the limit when an accept is armed. The listener, three clients, two of their

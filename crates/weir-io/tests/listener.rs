@@ -4,10 +4,10 @@ use std::net::TcpListener;
 
 use weir_io::bind_listener;
 
-/// The two usual reasons why a listener can't be made are told in words.
+/// The two usual reasons why a listener can't be made are reported in words.
 #[test]
 fn a_taken_port_is_told_in_words() {
-    // Without SO_REUSEPORT, so nobody can share it.
+    // Without SO_REUSEPORT, so no other socket can share it.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = taken.local_addr().expect("an address");
     let error = bind_listener(address, 16).expect_err("it is taken");

@@ -1,5 +1,5 @@
-//! What idle relays hold: no pipe and hardly any memory, however much went through them. In a process of its own, because it
-//! counts the descriptors and the heap of all.
+//! Idle relays hold no pipe and hardly any memory, however many bytes have passed through them. In
+//! a separate process, because it counts the descriptors and the heap of the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ const IDLE_BYTES_MAX: usize = 200;
 /// Unused pipes that may be kept, two descriptors each.
 const SPARE_DESCRIPTORS: usize = 16;
 
-/// What relays move is no news, so a turn lasts as long as it may.
+/// Bytes that relays move are no news, so a turn lasts as long as it may.
 const WAIT_US: u64 = 100;
 
 /// Turns without a byte after which a relay is taken to stand still.

@@ -1,6 +1,8 @@
-//! Proves: however a header and what follows it come, the caller sees one connection of the client that it names, and exactly the bytes
-//! behind it; who is no balancer, says something else or takes too long is closed and never seen; and nothing is left of any of them. How:
-//! clients of the simulated network that send pieces in their own time, over networks of many seeds.
+//! Proves: however a header and the bytes behind it come, the caller sees one connection of the
+//! client that it names, and exactly the bytes behind it. A peer that is no balancer, sends
+//! something else or takes too long is closed and never seen; and nothing is left of any of them.
+//! How: clients of the simulated network that send pieces in their own time, over networks of many
+//! seeds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -85,7 +87,7 @@ impl Bench {
         Bench { world, driver, listener, seen: BTreeMap::new() }
     }
 
-    /// A client; whether it is over is told when the rest has run.
+    /// A client. The returned flag says whether its connection is over, when the rest has run.
     fn client(&self, pieces: &[&[u8]], brief: bool) -> Rc<RefCell<bool>> {
         let over = Rc::default();
         let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
@@ -114,7 +116,7 @@ impl Bench {
                 let is_named = peer.ip().to_string() == "192.0.2.7";
                 assert_eq!(self.driver.destination(new), Some(if is_named { told } else { server() }));
                 self.driver.set_token(new, 9);
-                // Only one in two reads on its own; the others ask for each piece.
+                // Only one in two reads continuously; the others ask for each piece.
                 let how = if new.index % 2 == 0 { Receive::Many(Class::Small) } else { Receive::Once(Class::Small) };
                 self.driver.receive(new, how);
                 let before = self.seen.insert(new.index, Seen { peer: Some(peer), ..Seen::default() });
@@ -181,7 +183,7 @@ fn c11_who_is_not_announced_is_never_seen() {
         (true, &[b"PROXY UNKNOWN ", &long], false, false),
         (true, &[&HEADER[..20]], false, true),
         (true, &[], false, true),
-        // Leaves in the middle: nobody's fault.
+        // It leaves in the middle: not counted as a fault.
         (true, &[&HEADER[..20]], true, false),
     ];
     for (trusts, pieces, brief, is_slow) in cases {
@@ -196,7 +198,8 @@ fn c11_who_is_not_announced_is_never_seen() {
     }
 }
 
-/// With its listener goes who waits for the rest of a header; without announcements clients come by themselves.
+/// Closing its listener also closes a connection that waits for the rest of a header; without
+/// announcements clients connect directly.
 #[test]
 fn listeners_change_and_go() {
     let mut bench = Bench::new(1, Settings::calm(), true);
@@ -238,7 +241,8 @@ fn origin() -> SocketAddr {
     "192.0.2.9:80".parse().expect("an address")
 }
 
-/// A connection that begins with a header is told as connected once, and what is sent then comes behind it; others are as they are.
+/// A connection that begins with a header is reported as connected once, and bytes sent then come
+/// behind it; other connections are unchanged.
 #[test]
 fn a_header_comes_first() {
     for seed in 0..200 {

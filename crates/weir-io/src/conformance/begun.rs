@@ -1,5 +1,5 @@
-//! Connects that somebody else has begun: however they end, it is told as that of a connect of the driver. For real drivers: what is
-//! begun in the simulated network is looked at in its own tests.
+//! Connects that were begun elsewhere: however they end, the end is reported as that of a connect
+//! of the driver. For real drivers: connects begun in the simulated network have their own tests.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,8 @@ use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 use super::{Bench, Subject, pattern, suite};
 use crate::{Class, Driver as _, Outbound, Receive, begin_connect, unconnected};
 
-/// A turn or a read that nothing ends in all this time has missed something: shorter ones would hide that.
+/// A turn or a read without an end in all this time has missed something: shorter times would hide
+/// that.
 const PATIENCE: Duration = weir_check::waiting::CAP;
 
 fn begin(to: SocketAddr) -> OwnedFd {
@@ -20,7 +21,8 @@ fn begin(to: SocketAddr) -> OwnedFd {
     begin_connect(socket, to).expect("it begins")
 }
 
-/// A listener with room for one, whose queue is full: whoever comes next is not answered until there is room.
+/// A listener with room for one, and a full queue: a further client gets no answer until the queue
+/// has room.
 fn full() -> (TcpListener, SocketAddr, OwnedFd) {
     let socket = RawSocket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
@@ -28,7 +30,7 @@ fn full() -> (TcpListener, SocketAddr, OwnedFd) {
     let listener = TcpListener::from(socket);
     let to = listener.local_addr().expect("bound");
     let first = begin(to);
-    // Before it is in the queue there is room for another one.
+    // Before it is in the queue, another one still has room.
     let mut one = [PollFd::new(&listener, PollFlags::IN)];
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(poll(&mut one, Some(&patience)).ok(), Some(1), "the first one is in the queue");
@@ -76,7 +78,7 @@ pub fn one_that_fails<S: Subject>(subject: &S) {
     bench.turn(0);
     assert!(bench.of(later).connected.is_none());
     drop((listener, first));
-    // Nobody listens there any more, and its next packet is refused.
+    // No socket listens there any more, and its next packet is refused.
     bench.until("the second one has failed", |bench| bench.of(later).connected.is_some());
     let at_once = bench.adopt(begin(to));
     bench.until("the third one has failed", |bench| bench.of(at_once).connected.is_some());
@@ -89,7 +91,7 @@ pub fn one_that_fails<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Nobody waits for it any more: nothing is told, and nothing is left.
+/// It is not wanted any more: nothing is reported, and nothing is left.
 pub fn one_that_is_given_up<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (listener, to, first) = full();

@@ -80,7 +80,8 @@ impl World {
         }
     }
 
-    /// What arrived is a beginning of what the peer sent; a closed peer is not known any more.
+    /// The received bytes are a prefix of the bytes that the peer sent; a closed peer is no longer
+    /// known.
     fn check<S: Subject>(&self, bench: &mut Bench<'_, S>, socket: Socket) {
         let Some(peer) = self.ends.get(&self.ends[&socket].peer) else { return };
         let received = &bench.of(socket).received;

@@ -8,7 +8,7 @@ use crate::{Class, Driver, Options, Payload, Receive, Socket};
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
 
-/// Nobody listens there.
+/// No socket listens there.
 pub fn connect_refused<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let nobody = super::local_listener();
@@ -54,7 +54,7 @@ pub fn reset<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A reset on purpose is an error for the other end, not an end, also when nothing is unread.
+/// A deliberate reset is an error for the other end, not an end, even when nothing is unread.
 pub fn reset_on_purpose<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -81,7 +81,8 @@ pub fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Clients that connect and vanish at once, some with a reset: each is seen off, and the listener lives.
+/// Clients that connect and vanish at once, some with a reset: each is handled, and the listener
+/// lives.
 pub fn accept_then_instant_close<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..200 {
@@ -137,7 +138,7 @@ pub fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// What was sent completely before the close is delivered.
+/// Bytes that were sent completely before the close are delivered.
 pub fn close_after_send_delivers<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for _ in 0..20 {
@@ -152,7 +153,7 @@ pub fn close_after_send_delivers<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Slots and descriptors are reused; old names, and completions that are late, reach nobody.
+/// Slots and descriptors are reused; old names and late completions reach no new socket.
 pub fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let mut old: Vec<Socket> = Vec::new();
@@ -180,7 +181,8 @@ pub fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Without free buffers nothing is received, nothing is lost, and whoever waits gets one when it comes back.
+/// Without free buffers nothing is received, nothing is lost, and a waiting socket gets one when it
+/// comes back.
 pub fn buffers_run_out<S: Subject>(subject: &S) {
     for class in [Class::Small, Class::Large] {
         let options = Options { small_count: 4, large_count: 4, small_armed: 2, large_armed: 4, ..Options::default() };
@@ -207,7 +209,8 @@ pub fn buffers_run_out<S: Subject>(subject: &S) {
             assert_eq!(bench.of(far).received, pattern(100, at));
         }
         bench.hold = false;
-        // Sockets that starved are as good as others afterwards, and closing one that starves harms nobody.
+        // Sockets that starved are as good as others afterwards, and closing a starving one harms
+        // no other.
         bench.finish();
     }
 }
@@ -258,8 +261,9 @@ pub fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Senders that are switched on anew in each turn, as those are whose bytes are only read when there is room, take all buffers that there are,
-/// turn after turn: one that is always read, and has little to say, is received within a few turns all the same.
+/// Senders that are switched on again in each turn take all buffers, turn after turn, as sockets do
+/// that are only read when there is room. A socket that is always read, and has few bytes to
+/// receive, is received within a few turns all the same.
 pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     const GREEDY: usize = 6;
     const GREED: usize = 8 << 20;
@@ -300,7 +304,8 @@ pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Sockets that have nothing to receive are switched on while buffers are scarce, in front of one that has: it gets its buffer all the same.
+/// Idle sockets are switched on while buffers are scarce, in front of one that has something to
+/// receive: it gets its buffer all the same.
 pub fn idle_sockets_keep_nobody_waiting<S: Subject>(subject: &S) {
     let options = Options { small_count: 4, small_armed: 4, ..Options::default() };
     let mut bench = Bench::with(subject, options);

@@ -10,7 +10,7 @@ use crate::{Class, Departure, Driver, Payload, Receive, Socket};
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
 
-/// A short text goes there and back, and tokens follow their socket.
+/// A short text is echoed, and tokens follow their socket.
 pub fn echo<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -59,11 +59,11 @@ pub fn only_the_last_change_counts<S: Subject>(subject: &S) {
     // In the other order all of it is, once.
     [many, Receive::Off, many].iter().for_each(|how| bench.receive(far, *how));
     bench.expect(far, &bytes);
-    // Switched off and on again while a receive is armed: it goes on.
+    // Switched off and on again while a receive is armed: it continues.
     [Receive::Off, many, Receive::Off, many].iter().for_each(|how| bench.receive(far, *how));
     bench.send_all(near, b"more");
     bench.expect(far, &[&bytes[..], b"more"].concat());
-    // And off is off.
+    // And switched off means off.
     [many, Receive::Off].iter().for_each(|how| bench.receive(far, *how));
     bench.turn(0);
     bench.send_all(near, b"late");
@@ -126,7 +126,7 @@ pub fn once_leaves_the_rest<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Reading stops when it is switched off, and nothing is lost when it goes on.
+/// Reading stops when it is switched off, and nothing is lost when it resumes.
 pub fn off_then_on<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -134,7 +134,7 @@ pub fn off_then_on<S: Subject>(subject: &S) {
     bench.send_all(near, b"one ");
     bench.expect(far, b"one ");
     bench.receive(far, Receive::Off);
-    // What raced with the switch may still come, so let it take effect first.
+    // Bytes that raced with the switch may still come, so let it take effect first.
     bench.fence();
     bench.send_all(near, b"two ");
     bench.fence();
@@ -255,7 +255,7 @@ pub fn empty_payloads<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// The end of one direction is seen behind its last byte, and the other goes on.
+/// The end of one direction is seen behind its last byte, and the other direction continues.
 pub fn half_close<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -275,7 +275,7 @@ pub fn half_close<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Bytes and the end that come while nobody reads are found later, in that order.
+/// Bytes and the end that come while the socket is not read are found later, in that order.
 pub fn end_before_the_first_read<S: Subject>(subject: &S) {
     for how in [Receive::Many(Class::Small), Receive::Once(Class::Small), Receive::Many(Class::Large)] {
         let mut bench = Bench::new(subject);
@@ -294,7 +294,7 @@ pub fn end_before_the_first_read<S: Subject>(subject: &S) {
     }
 }
 
-/// That the other side has ended, or reset, is known while nothing is received, and also with bytes that nobody has read.
+/// An end or a reset by the other side is known while nothing is received, even with unread bytes.
 pub fn who_has_left<S: Subject>(subject: &S) {
     for resets in [false, true] {
         let mut bench = Bench::new(subject);
@@ -343,7 +343,7 @@ pub fn two_thousand_connections<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Where a client has connected to is known, for as long as the socket is open.
+/// The address that a client has connected to is known, for as long as the socket is open.
 pub fn destinations<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (_, far) = bench.pair();

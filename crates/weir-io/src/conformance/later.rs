@@ -1,4 +1,4 @@
-//! What may come later: it comes, and not at once. Each test runs on each driver.
+//! Deferred receives: the bytes come, and not at once. Each test runs on each driver.
 
 use super::{Bench, Subject, pattern, suite};
 use crate::later::LATER_US;
@@ -7,7 +7,8 @@ use crate::{Class, Driver, Options, Receive};
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
 
-/// What may come later comes whole and in order, also with what was there before, behind sends that have to wait, and its end.
+/// Deferred bytes come whole and in order, together with those that were there before, behind sends
+/// that have to wait, and with their end.
 pub fn deferred<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -61,7 +62,7 @@ suite!(
 pub mod real {
     use super::*;
 
-    /// What has come is not handed out at once.
+    /// Bytes that have come are not handed out at once.
     pub fn deferred_wakes_nobody<S: Subject>(subject: &S) {
         let mut bench = Bench::new(subject);
         let (near, far) = bench.pair();
@@ -76,7 +77,7 @@ pub mod real {
             expected.push(round);
             bench.expect(far, &expected);
         }
-        // One may come just then, and on a busy machine some do.
+        // A look may happen just then, and on a busy machine some do.
         assert!(late > 0, "all came at once");
         bench.finish();
     }
@@ -94,7 +95,8 @@ pub mod real {
         let has = |bench: &mut Bench<'_, S>, round| {
             pairs.iter().filter(|(_, far)| bench.of(*far).received.len() == round).count()
         };
-        // From the first to the last there is less than one look lies behind another, at least once on a busy machine.
+        // One look brings them all: less than half of the time between two looks passes from the
+        // first to the last, at least once, even on a busy machine.
         let is_one_look = (1..=20).any(|round| {
             pairs.iter().for_each(|(near, _)| bench.send(*near, b"x"));
             bench.until("one of them", |bench| has(bench, round) > 0);
@@ -106,7 +108,7 @@ pub mod real {
         bench.finish();
     }
 
-    /// What is more than a buffer comes in one look, too.
+    /// More bytes than a buffer holds come in one look as well.
     pub fn deferred_has_much<S: Subject>(subject: &S) {
         let mut bench = Bench::new(subject);
         let (near, far) = bench.pair();

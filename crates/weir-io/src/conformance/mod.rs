@@ -1,10 +1,11 @@
 //! One test suite for all drivers: whatever the kernel does below, the world above must look the same.
 //!
-//! Each test opens both ends of its connections on the one driver under test, so that the same text runs on io_uring, epoll
-//! and the simulation. [`Bench`] turns the driver, sorts completions by socket, and checks on the way what always holds:
-//! nothing is delivered for a closed socket, nothing is received after an end, buffers fit their class. At the end every
-//! buffer must have come back. Nothing sleeps; each wait has a deadline in the driver's own time, and that of a real driver is
-//! put off as `weir_check::waiting` does while the machine is busy.
+//! Each test opens both ends of its connections on the one driver under test, so that the same text
+//! runs on io_uring, epoll and the simulation. [`Bench`] turns the driver, sorts completions by
+//! socket, and checks invariants on the way: nothing is delivered for a closed socket, nothing is
+//! received after an end, buffers fit their class. At the end every buffer must have come back.
+//! Nothing sleeps; each wait has a deadline in the driver's own time. That of a real driver is
+//! extended as `weir_check::waiting` does while the machine is busy.
 
 pub mod begun;
 pub mod chaos;
@@ -36,8 +37,9 @@ const DEADLINE_US: u64 = 60_000_000;
 /// Longest wait of one turn, microseconds.
 const TURN_US: u64 = 100_000;
 
-/// How long a test waits for one thing. A simulated driver passes through its minute in no time, so that only its own clock
-/// counts; the clock of a real one is that of the machine, which may be busy.
+/// How long a test waits for one thing. A simulated driver passes through its minute in no time, so
+/// that only its own clock counts; the clock of a real driver is that of the machine, which may be
+/// busy.
 struct Patience {
     deadline_us: u64,
     waiting: Waiting,
@@ -66,12 +68,12 @@ pub trait Subject {
     /// A fresh driver with these sizes.
     fn driver(&self, options: Options) -> Self::Driver;
 
-    /// A second one, which can take in what the first one lets go.
+    /// A second one, which can take in what the first one releases.
     fn another(&self, options: Options) -> Self::Driver {
         self.driver(options)
     }
 
-    /// What is to happen before a turn: the simulation makes its network go on.
+    /// Runs before a turn: the simulation advances its network.
     fn advance(&self) {}
 
     /// Bytes that one receive may bring beyond the size of its buffer.
@@ -240,7 +242,7 @@ pub struct Seen {
     pub token: u64,
     /// The end of the relay, told for its first socket.
     pub relay_end: Option<(Relayed, RelayEnd)>,
-    /// It was let go.
+    /// It was released.
     pub released: Option<Released>,
     relaying: bool,
     class: Option<Class>,
@@ -378,7 +380,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         }
     }
 
-    /// What was seen of a socket.
+    /// The observations of a socket.
     pub fn of(&mut self, socket: Socket) -> &mut Seen {
         self.seen.get_mut(&socket).expect("a known socket")
     }
@@ -397,14 +399,14 @@ impl<'a, S: Subject> Bench<'a, S> {
         socket
     }
 
-    /// The same with a socket whose connect somebody has begun.
+    /// The same with a socket that has already begun its connect.
     pub fn adopt(&mut self, begun: OwnedFd) -> Socket {
         let socket = self.driver.adopt(begun, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
     }
 
-    /// Takes in what was let go, under a name that was never used.
+    /// Takes in a released connection, under a name that was never used.
     pub fn take_in(&mut self, connection: Loose) -> Socket {
         let socket = self.driver.take_in(connection, 3).expect("a connection of this driver");
         assert!(!self.seen.contains_key(&socket), "a name is never used twice");
@@ -412,7 +414,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         socket
     }
 
-    /// Lets a connection go and waits for it.
+    /// Releases a connection and waits for it.
     pub fn release(&mut self, socket: Socket) -> Released {
         assert!(self.driver.release(socket), "an idle stream");
         self.until("a release", |bench| bench.of(socket).released.is_some());
@@ -484,7 +486,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         self.closed.insert(socket);
     }
 
-    /// A round trip on a connection of its own: what was on its way before it has arrived after it.
+    /// A round trip on a separate connection: everything sent before it has arrived after it.
     pub fn fence(&mut self) {
         let (near, far) = self.pair();
         self.receive(far, Receive::Many(Class::Small));
@@ -517,7 +519,7 @@ pub fn local_listener() -> TcpListener {
     crate::bind_listener("127.0.0.1:0".parse().expect("an address"), 4096).expect("a listener")
 }
 
-/// Bytes whose position can be told from their value.
+/// Bytes that reveal their position by their value.
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| ((at + seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

@@ -29,7 +29,7 @@ pub fn descriptors_to_spare() -> usize {
     (limit.rlim_cur as usize).saturating_sub(400) / 2
 }
 
-/// A turn or a read that nothing ends in all this time has missed something: shorter ones would hide that.
+/// A turn or a read without an end in all this time has missed something: shorter times would hide that.
 const PATIENCE: Duration = weir_check::waiting::CAP;
 
 /// Ten thousand wakes, each while the driver sleeps or falls asleep: none is lost.
@@ -138,12 +138,12 @@ pub fn delivery<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// What waits at a listener is known before it is accepted, and only of listeners.
+/// The accept queue of a listener is known before it is accepted from, and only of listeners.
 pub fn accept_queue<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    // The kernel completes handshakes by itself, and the driver accepts in its turns.
+    // The kernel completes handshakes without the driver, which accepts in its turns.
     let clients = [(); 3].map(|()| TcpStream::connect(address).expect("room in the queue"));
     let listener = driver.listen(listener, 1).expect("a listener");
     assert_eq!(driver.accept_queue(listener), Some(AcceptQueue { waiting: 3, limit: 16 }));
@@ -156,7 +156,8 @@ pub fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
-/// Where most are refused accepting pauses: nobody is forgotten, one at a time or many, and it goes on as before when most are served.
+/// Accepting pauses while most clients are refused: no client is forgotten, one at a time or many. It works as before
+/// when most are served.
 pub fn many_are_refused<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 64).expect("a free port");
@@ -201,7 +202,8 @@ pub fn many_are_refused<S: Subject>(subject: &S) {
     assert_eq!(come(&mut driver, 40, true), before, "it pauses no more");
 }
 
-/// A listener that turns others away accepts who was connected before, and loses nobody when it is closed.
+/// A listener that turns clients away accepts those that were connected before, and loses none of them when it is
+/// closed.
 pub fn turning_away<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
@@ -235,14 +237,15 @@ pub fn turning_away<S: Subject>(subject: &S) {
     driver.turn_away(listener);
 }
 
-/// The same where the kernel grants no filter; whose connection is made meanwhile is heard as soon as he is accepted.
+/// The same where the kernel grants no filter; a client whose connection is made meanwhile is heard as soon as it is
+/// accepted.
 pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
     set_network_aside().expect("own capabilities");
     turning_away(subject);
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    // The connection is made when the first byte is there, as one is made late by a slow network.
+    // The connection is made when the first byte is there, like one that a slow network makes late.
     let (seconds, len) = (60 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
     // SAFETY: the option value is readable for `len` bytes.
@@ -273,8 +276,8 @@ pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
     take_up_network().expect("own capabilities");
 }
 
-/// A listener goes from one driver to another, as from process to process: whoever connects before, meanwhile and after is told by one
-/// of them, once, and the first one keeps those of whom the kernel told it.
+/// A listener moves from one driver to another, as between processes. A client that connects before, meanwhile or
+/// after is reported by one of them, once, and the first driver keeps those that the kernel reported to it.
 pub fn handing_over<S: Subject>(subject: &S) {
     for (before, between) in [(0, 1), (1, 0), (3, 2), (20, 20)] {
         let mut drivers = [subject.driver(Options::default()), subject.driver(Options::default())];
@@ -317,7 +320,8 @@ pub fn handing_over<S: Subject>(subject: &S) {
     }
 }
 
-/// Of two drivers that share a listener, the one that turns gets the connection, whichever was told of the listener first.
+/// Of two drivers that share a listener, the one that turns gets the connection, whichever learned of the listener
+/// first.
 pub fn shared_listener<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
     let mut drivers = [subject.driver(options), subject.driver(options)];
@@ -336,7 +340,7 @@ pub fn shared_listener<S: Subject>(subject: &S) {
         }
         assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
         completions.clear();
-        // The other one looks too late, and that is no error.
+        // The second driver looks too late, and that is no error.
         drivers[1 - idle].turn(Some(0), &mut completions).expect("a turn");
         assert!(completions.is_empty(), "round {round}: {completions:?}");
         drop(client);
@@ -344,8 +348,8 @@ pub fn shared_listener<S: Subject>(subject: &S) {
     assert!(drivers.iter_mut().all(|driver| driver.stats().accepts == 2));
 }
 
-/// Of two drivers that share a listener, one with much to do leaves a connection to the other one, which has less; where that one does not come,
-/// it accepts after a moment.
+/// Two drivers share a listener. The one with much to do leaves a connection to the other, which has less; where that
+/// does not come, it accepts after a moment.
 pub fn courtesy<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
     let board = Arc::new(Board::new(2));
@@ -373,20 +377,21 @@ pub fn courtesy<S: Subject>(subject: &S) {
         }
         assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
         completions.clear();
-        // What the busy one has left it looks for again when that moment is over, and finds nobody.
+        // When the moment is over, the busy one looks again for the connection that it has left, and finds none.
         let over_us = busy.now_us() + 2 * LEFT_US;
         while busy.now_us() < over_us {
             busy.turn(Some(LEFT_US), &mut completions).expect("a turn");
         }
-        // That moment may be over only since that turn.
+        // That moment may have ended only since that turn.
         busy.turn(Some(0), &mut completions).expect("a turn");
         assert!(completions.is_empty(), "{completions:?}");
         drop(client);
     }
 }
 
-/// A connection comes from the address and port that were chosen for it. One that is not of this machine is refused at once; a port that leads to
-/// that server already is told, at once or by the connect, in a way that says so.
+/// A connection comes from the address and port that were chosen for it. An address that is not of this machine is
+/// refused at once. If a connection from a port to that server exists already, the error says so, at once or by the
+/// connect.
 pub fn chosen_source<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -420,7 +425,8 @@ pub fn chosen_source<S: Subject>(subject: &S) {
     assert!(matches!(why, io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse), "{why:?}");
 }
 
-/// A socket that somebody else has connected is like one of the driver's own, whatever its mode was and whatever has come by then.
+/// A socket that was connected elsewhere is like one of the driver's own, whatever its mode was and whatever has come
+/// by then.
 pub fn adopted_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -463,7 +469,7 @@ pub fn adopted_sockets<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A connection to a unix socket is like another: bytes both ways, ends, relays. What was sent on it counts as arrived.
+/// A connection to a unix socket is like another: bytes both ways, ends, relays. Bytes sent on it count as arrived.
 pub fn unix_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let place = Sockets::new(bench.driver.name());
@@ -494,7 +500,7 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
     assert!(bench.of(near).received == sent, "all came back as it was");
     echo.join().expect("no panic");
     bench.close(near);
-    // A client of TCP and a server with a unix socket.
+    // A TCP client and a server with a unix socket.
     let (client, inner) = bench.pair();
     let server = bench.connect_unix(&place.path("a"));
     let (far, _) = listener.accept().expect("a connection");
@@ -520,8 +526,8 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A unix socket that can't be connected to is told at once, each time for its reason; so is one whose listener has no room, which is
-/// connected to when it has some.
+/// A unix socket that can't be connected to is reported at once, each time with its reason; so is one whose listener
+/// has no room, which is connected to when it has some.
 pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let place = Sockets::new(bench.driver.name());
@@ -558,14 +564,14 @@ pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
     let third = bench.connect_unix(&full);
     bench.until("it is told", |bench| bench.of(third).connected.is_some());
     assert!(bench.of(third).connected.as_ref().is_some_and(Result::is_ok));
-    // Nothing is told of one that was closed before.
+    // Nothing is reported of a socket that was closed before.
     let closed = bench.connect_unix(&nobody);
     bench.close(closed);
     bench.turn(0);
     assert!(bench.of(closed).connected.is_none());
 }
 
-/// A folder for sockets that goes away again.
+/// A folder for sockets that is removed at the end.
 struct Sockets(std::path::PathBuf);
 
 impl Sockets {
@@ -588,7 +594,7 @@ impl Drop for Sockets {
     }
 }
 
-/// A wake before the driver ever waits is not forgotten, and is told once.
+/// A wake before the driver ever waits is not forgotten, and is reported once.
 pub fn early_wake<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let waker = driver.waker();
@@ -602,7 +608,7 @@ pub fn early_wake<S: Subject>(subject: &S) {
     assert!(completions.is_empty());
 }
 
-/// A starved driver that sleeps wakes up when another thread drops a buffer, and says nothing of it.
+/// A starved driver that sleeps wakes up when another thread drops a buffer, and reports nothing of it.
 pub fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
     let options = Options { small_count: 2, small_armed: 2, ..Options::default() };
     let mut bench = Bench::with(subject, options);
@@ -639,7 +645,7 @@ pub fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Received bytes stay what they are when their driver is gone.
+/// Received bytes remain the same when their driver is gone.
 pub fn bytes_outlive_the_driver<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -673,8 +679,8 @@ pub fn dropped_in_full_flight<S: Subject>(subject: &S) {
     drop(bench);
 }
 
-/// A relay passes bytes that were sent as urgent on where they stand, and what is behind them at once, whether they come alone or
-/// in the middle of much.
+/// A relay forwards bytes that were sent as urgent in their place, and the bytes behind them at once, whether they
+/// come alone or in the middle of much.
 pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     for bytes in [3, 3 << 20] {
         let mut bench = Bench::new(subject);
@@ -731,7 +737,7 @@ pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     });
 }
 
-/// A turn receives so much into small buffers, and little more, however many have more to say.
+/// A turn receives a limited number of bytes into small buffers, and little more, however many have more to send.
 pub fn a_turn_receives_so_much<S: Subject>(subject: &S) {
     const PAIRS: usize = 24;
     const EACH: usize = 64 * 1024;

@@ -3,8 +3,8 @@
 //! ```text
 //!   left --- a === relay === b --- right
 //! ```
-//! Both connections belong to the driver under test; [`Bench`] checks that a relayed socket tells nothing but its sends and,
-//! once, the end.
+//! Both connections belong to the driver under test; [`Bench`] checks that a relayed socket reports
+//! nothing but its sends and, once, the end.
 
 use super::{Bench, Subject, pattern, suite};
 use crate::{Class, Driver, Options, Payload, Receive, RelayEnd, Relayed, Socket};
@@ -74,7 +74,7 @@ pub fn relay_both_ways<S: Subject>(subject: &S) {
         bench.until("the first end", |bench| bench.of(second).ended);
         assert!(!bench.of(first).is_over());
         assert!(bench.driver.relayed(line.a).is_some_and(|moved| moved.half_closed), "one side has ended");
-        // The other direction goes on.
+        // The other direction continues.
         bench.send_all(second, b"and one more thing");
         bench.until("what came late", |bench| bench.of(first).received.ends_with(b"and one more thing"));
         assert!(bench.of(line.a).relay_end.is_none());
@@ -104,7 +104,7 @@ pub fn relay_of_few_bytes<S: Subject>(subject: &S) {
     }
 }
 
-/// Many short messages, each answered: what goes through is at once on its way, and nobody needs a pipe for it.
+/// Many short messages, each answered: bytes are forwarded at once, and no pipe is needed for that.
 pub fn relay_of_a_conversation<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
@@ -123,7 +123,8 @@ pub fn relay_of_a_conversation<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// What is armed, in flight, arrived or ended when the relay begins: the sends come first, what was not handed out comes next.
+/// Receives and sends are armed, in flight, finished or ended when the relay begins: the sends come
+/// first, then the bytes that were not handed out.
 pub fn relay_from_any_state<S: Subject>(subject: &S) {
     for round in 0..96 {
         let mut bench = Bench::new(subject);
@@ -140,7 +141,7 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
         for _ in 0..round % 6 {
             bench.turn(0);
         }
-        // What was handed out is the caller's to pass on.
+        // Bytes that were handed out are the caller's to forward.
         let (from_a, from_b) = (bench.of(line.a).received.clone(), bench.of(line.b).received.clone());
         bench.until("the send of the time before", |bench| !bench.of(line.b).sent.is_empty());
         let late_a = bench.of(line.a).received[from_a.len()..].to_vec();
@@ -164,8 +165,8 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
     }
 }
 
-/// Among busy sockets, whose completions may keep those of a relayed one waiting: what a receive had brought comes before what
-/// the relay reads itself.
+/// Among busy sockets with completions that may delay those of a relayed one: the bytes of an earlier
+/// receive come before those that the relay reads itself.
 pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let noise: Vec<_> = (0..8).map(|_| bench.pair()).collect();
@@ -241,7 +242,8 @@ pub fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
     }
 }
 
-/// A side that reads nothing before it has said everything: the send that waits for it does not stop the other direction.
+/// A side that reads nothing before it has sent everything: the send that waits for it does not
+/// stop the other direction.
 pub fn relay_while_a_send_is_blocked<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::new(&mut bench);
@@ -283,7 +285,8 @@ pub fn relay_of_an_ended_side<S: Subject>(subject: &S) {
     }
 }
 
-/// Nobody reads: the writer stops, little waits in between, and everything goes on when somebody reads again.
+/// Without a reader the writer stops and little waits in between; everything continues when the
+/// reader resumes.
 pub fn relay_to_a_stalled_reader<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
@@ -310,7 +313,8 @@ pub fn relay_to_a_stalled_reader<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A reset from either side, in the middle of everything: what arrived is a true beginning, and the end says who failed.
+/// A reset from either side, in the middle of everything: the received bytes are a true prefix, and
+/// the end says which side failed.
 pub fn relay_and_reset<S: Subject>(subject: &S) {
     for left_fails in [true, false] {
         for busy in [true, false] {
@@ -351,7 +355,8 @@ pub fn relay_and_reset<S: Subject>(subject: &S) {
     }
 }
 
-/// What a server said before it reset the connection is delivered, also when the client reads late.
+/// Bytes that a server sent before it reset the connection are delivered, even when the client
+/// reads late.
 pub fn relay_delivers_what_came_before_a_reset<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
@@ -375,8 +380,9 @@ pub fn relay_delivers_what_came_before_a_reset<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Closing and resetting either side at any moment, with bytes in between: nothing is told, the other outer end sees its
-/// connection only when it is closed, too, and no pipe and no buffer is lost.
+/// Closing and resetting either side at any moment, with bytes in between: nothing is reported, the
+/// other outer end sees its connection only when it is closed as well, and no pipe and no buffer is
+/// lost.
 pub fn k2_close_a_relay<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..48 {
@@ -402,7 +408,7 @@ pub fn k2_close_a_relay<S: Subject>(subject: &S) {
         }
         assert_eq!((bench.driver.relayed(line.a), bench.driver.relayed(line.b)), (None, None));
         bench.turn(0);
-        // Orders for what is left of it mean nothing.
+        // Commands for the rest of it have no effect.
         bench.driver.relay(line.a, line.b);
         bench.driver.receive(second, Receive::Many(Class::Small));
         bench.driver.send(second, Payload::Owned(b"too late".to_vec()));
@@ -507,7 +513,7 @@ pub fn a_thousand_relays<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Who had time has none in a relay.
+/// A deferred socket is no longer deferred in a relay.
 pub fn of_deferred<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (left, right) = (bench.pair(), bench.pair());

@@ -1,10 +1,11 @@
-//! Connections that are let go, and taken in: each byte, end and failure is told to exactly one of both. Each test runs on each driver.
+//! Connections that are released and taken in: each byte, end and failure is reported to exactly
+//! one of both drivers. Each test runs on each driver.
 
 use super::{Bench, Patience, Subject, local_listener, pattern, suite};
 use crate::sim::Rng;
 use crate::{Class, Driver, Event, Loose, Options, Payload, Receive, Released, Socket};
 
-/// Nothing was on the way: it goes on under another name, and the one before names nothing.
+/// Nothing was on the way: it continues under another name, and the old name is void.
 pub fn an_idle_one<S: Subject>(subject: &S) {
     for how in [Receive::Off, Receive::Once(Class::Small), Receive::Many(Class::Small), Receive::Many(Class::Large)] {
         let mut bench = Bench::new(subject);
@@ -48,7 +49,7 @@ pub fn bytes_on_the_way<S: Subject>(subject: &S) {
             (0..turns).for_each(|_| bench.turn(0));
             let mut whole = bench.of(far).received.clone();
             let released = bench.release(far);
-            // Nothing was handed out but with it.
+            // Bytes were handed out only with the release.
             whole.extend(&released.rest);
             assert!(!released.ended && released.error.is_none());
             let again = bench.take_in(released.connection);
@@ -61,7 +62,8 @@ pub fn bytes_on_the_way<S: Subject>(subject: &S) {
     }
 }
 
-/// The end of the other side is told to who has the connection in the end, behind its last bytes, also when it was told before.
+/// The end of the other side is reported to the final owner of the connection, behind its last
+/// bytes, even when it was reported before.
 pub fn an_end_on_the_way<S: Subject>(subject: &S) {
     for turns in 0..4 {
         let mut bench = Bench::new(subject);
@@ -86,7 +88,7 @@ pub fn an_end_on_the_way<S: Subject>(subject: &S) {
     }
 }
 
-/// A reset is told as a failure to one of both; the other one finds an end.
+/// A reset is reported as a failure to one of both; the other owner finds an end.
 pub fn a_reset_on_the_way<S: Subject>(subject: &S) {
     for turns in 0..4 {
         let mut bench = Bench::new(subject);
@@ -106,7 +108,8 @@ pub fn a_reset_on_the_way<S: Subject>(subject: &S) {
     }
 }
 
-/// One that is closed while it is let go is closed, and nothing is told of it; the same with a reset, and with one that is dropped.
+/// Closing a connection while it is being released closes it, and nothing is reported; the same
+/// with a reset, and with one that is dropped.
 pub fn closed_meanwhile<S: Subject>(subject: &S) {
     for way in 0..6 {
         let mut bench = Bench::new(subject);
@@ -135,7 +138,7 @@ pub fn closed_meanwhile<S: Subject>(subject: &S) {
     }
 }
 
-/// Nothing is let go that is no idle stream, and it goes on as before.
+/// Only an idle stream is released; anything else continues as before.
 pub fn what_stays<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     assert!(!bench.driver.release(bench.listener));
@@ -161,7 +164,7 @@ pub fn what_stays<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Tunnels stay.
+/// Tunnels are not released.
 pub fn relays_stay<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, a) = bench.pair();
@@ -174,7 +177,7 @@ pub fn relays_stay<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// One whose bytes may come later, or that waits for a buffer, goes like any other.
+/// A socket that is deferred, or that waits for a buffer, is released like any other.
 pub fn one_that_waits<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -214,14 +217,14 @@ pub fn one_that_waits<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Two drivers, and who has a connection at the moment.
+/// Two drivers, and the present owner of a connection.
 struct Two<'a, S: Subject> {
     subject: &'a S,
     drivers: [S::Driver; 2],
-    /// Which driver has it, and its name there; None: it is let go.
+    /// Which driver has it, and its name there; None: it is released.
     owner: Option<(usize, Socket)>,
     loose: Option<(usize, Released)>,
-    /// All that came of it, to whomever.
+    /// All bytes that it brought, to either driver.
     whole: Vec<u8>,
     over: bool,
     /// Its client sends.
@@ -274,7 +277,8 @@ impl<S: Subject> Two<'_, S> {
     }
 }
 
-/// A connection goes to and fro between two drivers, at whatever time, while its client sends and leaves: nothing is lost or told twice.
+/// A connection moves to and fro between two drivers, at any time, while its client sends and
+/// leaves: nothing is lost or reported twice.
 pub fn to_and_fro<S: Subject>(subject: &S) {
     for seed in 0..30 {
         let rng = &mut Rng::new(seed);

@@ -39,7 +39,7 @@ use poller::{OUT, Poller, Wait};
 
 /// Known to epoll.
 const WATCHED: u32 = 1 << OWN_BITS;
-/// Known to epoll for room to send, too.
+/// Known to epoll for room to send as well.
 const WATCHED_OUT: u32 = 1 << (OWN_BITS + 1);
 /// A receive (or accept) may find something.
 const READABLE: u32 = 1 << (OWN_BITS + 2);
@@ -49,7 +49,7 @@ const HANGING_UP: u32 = 1 << (OWN_BITS + 3);
 const QUEUED: u32 = 1 << (OWN_BITS + 4);
 /// The send in flight waits for room.
 const BLOCKED: u32 = 1 << (OWN_BITS + 5);
-/// What arrives may come later.
+/// Bytes that arrive may come later.
 const DEFERRED: u32 = 1 << (OWN_BITS + 6);
 
 /// A listener that the kernel does not tell of, because accepting pauses.
@@ -213,11 +213,11 @@ impl Epoll {
         relayed
     }
 
-    /// Asks the kernel what is ready, unless there is enough to tell. True when somebody woke this driver.
+    /// Asks the kernel what is ready, unless there is enough to report. True when another thread woke this driver.
     fn poll_or_not(&mut self, wait_us: Option<u64>, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
         let have = into.len() > before;
-        // What was just done is news enough for one turn: a wait that finds nothing costs as much as one that does. But
-        // only every second time, so that no socket waits for others that always have something.
+        // The events of the work just done are enough for one turn: a wait that finds nothing costs as much as one
+        // that does. But only every second time, so that no socket waits for others that always have something.
         if have && !self.skipped_wait {
             self.skipped_wait = true;
             self.now_us = clock_us();
@@ -227,7 +227,7 @@ impl Epoll {
         self.poll(self.wait(wait_us, have), into)
     }
 
-    /// What a relay needs to know of a socket; None when it can't be relayed.
+    /// The facts about a socket that a relay needs; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
         let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
@@ -314,7 +314,7 @@ impl Driver for Epoll {
     }
 
     fn hand_over(&mut self, listener: Socket) {
-        // Accepting is done in one piece here, so nobody is on the way.
+        // Accepting is done in one piece here, so no client is in between.
         if self.table.named(listener).is_some_and(|slot| slot.has(table::LISTENER)) {
             self.close(listener);
         }
@@ -373,7 +373,7 @@ impl Driver for Epoll {
         if let Receive::Once(class) | Receive::Many(class) = how {
             self.watch(socket);
             let slot = self.table.slot(socket.index);
-            // It was off when a buffer came for it: it goes on waiting where it was.
+            // It was off when a buffer came for it: it keeps its place among the waiting.
             if !slot.has(QUEUED | table::STARVED | table::ENDED) && self.scarce.keeps(socket) {
                 slot.set(table::STARVED);
                 self.scarce.wait(class, socket);
@@ -400,7 +400,7 @@ impl Driver for Epoll {
             self.later.leave(fd);
         }
         let more = if slot.has(WATCHED_OUT) { OUT } else { 0 };
-        // It fails only for what is not watched, whose receiving has ended.
+        // It fails only for a socket that is not watched, so one whose receiving has ended.
         let _ = self.poller.change(fd, data_of(socket), !on, more);
     }
 
@@ -460,7 +460,8 @@ impl Driver for Epoll {
         if slot.has(DEFERRED) {
             self.later.leave(slot.fd);
         }
-        // Closing the only descriptor of a file also ends its registration. A listener may have others, in other processes.
+        // Closing the only descriptor of a file also ends its registration. A listener may have others, in other
+        // processes.
         if slot.has(table::LISTENER) {
             if !slot.has(UNTOLD) {
                 self.poller.remove(slot.fd);
@@ -544,7 +545,7 @@ impl Driver for Epoll {
         let begun_us = self.now_us;
         let until_us = wait_us.map(|us| begun_us.saturating_add(us));
         let mut woken;
-        // What relays move is no news for the caller, for a while.
+        // Bytes that relays move are no news for the caller, for a while.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             let relayed = self.perform(into);

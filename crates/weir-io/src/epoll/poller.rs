@@ -16,7 +16,7 @@ pub(crate) const EVENTS_MAX: usize = 256;
 /// Readable, or ended in a way that a receive reports.
 pub(super) const IN: u32 = libc::EPOLLIN as u32;
 pub(super) const OUT: u32 = libc::EPOLLOUT as u32;
-/// The other side ended or the connection failed: what follows the last byte is not silence.
+/// The other side ended or the connection failed: something follows the last byte.
 pub(super) const HANGUP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// The connection failed or is over in both directions.
 pub(super) const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
@@ -59,14 +59,15 @@ impl Poller {
         self.control(libc::EPOLL_CTL_ADD, fd, data, (libc::EPOLLIN | libc::EPOLLRDHUP) as u32)
     }
 
-    /// Changes what is watched for: something to receive or not, and `more` as above. What is there already is reported at once.
+    /// Changes the watched events: something to receive or not, and `more` as above. Events that
+    /// are there already are reported at once.
     pub(super) fn change(&self, fd: RawFd, data: u64, receives: bool, more: u32) -> io::Result<()> {
         let events = if receives { WATCH } else { libc::EPOLLET as u32 };
         self.control(libc::EPOLL_CTL_MOD, fd, data, events | more)
     }
 
-    /// Watches a descriptor no more. For what is open elsewhere as well: the kernel forgets a file by itself only with its last
-    /// descriptor.
+    /// Stops watching a descriptor. For files that are open elsewhere as well: otherwise the kernel
+    /// forgets a file only with its last descriptor.
     pub(crate) fn remove(&self, fd: RawFd) {
         // It fails only when it was not watched.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -110,8 +111,8 @@ impl Poller {
             libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as libc::c_long * 1_000 };
         let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast::<libc::epoll_event>());
         let mask = std::ptr::null::<libc::sigset_t>();
-        // musl has no function for it.
-        // SAFETY: `events` has room for EVENTS_MAX events; `timeout` outlives the call; no signal mask is given, whose size does not count then.
+        // musl has no function for it. SAFETY: `events` has room for EVENTS_MAX events; `timeout`
+        // outlives the call; no signal mask is given, and its size does not count then.
         let result = unsafe {
             libc::syscall(libc::SYS_epoll_pwait2, epoll, events, EVENTS_MAX as i32, &raw const timeout, mask, 0_usize)
         };

@@ -1,4 +1,5 @@
-//! Connections that go to another driver, and come from one. Called by the commands and the turn of [`super::Epoll`].
+//! Connections that are released to another driver, and taken in from one. Called by the commands
+//! and the turn of [`super::Epoll`].
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -11,7 +12,8 @@ use crate::{Completion, Driver, Loose, Receive, Socket, Token};
 use super::{Epoll, WATCHED};
 
 impl Epoll {
-    /// Lets a connection go with the next turn. What the kernel has of it stays with the kernel, for whoever takes it in.
+    /// Releases a connection with the next turn. Bytes that the kernel has of it remain with the
+    /// kernel, for the driver that takes it in.
     pub(super) fn begin_release(&mut self, socket: Socket) -> bool {
         let busy = table::LISTENER | table::CONNECTING | table::RELAYING | table::RELEASING;
         let free = self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
@@ -28,7 +30,7 @@ impl Epoll {
         true
     }
 
-    /// Hands out those that go.
+    /// Hands out the released connections.
     pub(super) fn finish_releases(&mut self, into: &mut Vec<Completion>) {
         for socket in self.releases.take_ready() {
             let Some(slot) = self.table.named(socket) else { continue };

@@ -1,7 +1,9 @@
-//! What is done when a socket is ready: receive, send, accept, the end of a connect. Called by [`super::Epoll::turn`].
+//! The work when a socket is ready: receive, send, accept, the end of a connect. Called by
+//! [`super::Epoll::turn`].
 //!
-//! Bounds: `receives_per_turn` and `accepts_per_turn` for one socket, `small_bytes_per_turn` for all, [`SEND_CALLS_MAX`] for one
-//! payload; what has more goes to the end of the ready list.
+//! Bounds: `receives_per_turn` and `accepts_per_turn` for one socket, `small_bytes_per_turn` for
+//! all, [`SEND_CALLS_MAX`] for one payload; a socket that has more moves to the end of the ready
+//! list.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -18,10 +20,10 @@ use crate::{Class, Completion, Event, Receive, Socket, Token};
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
 use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD, WATCHED, WATCHED_OUT, data_of};
 
-/// Calls that one payload may take in one turn.
+/// Calls that a payload may take in a turn.
 const SEND_CALLS_MAX: usize = 16;
 
-/// What became of an attempt to receive.
+/// The outcome of an attempt to receive.
 enum Outcome {
     /// More may follow at once.
     Again,
@@ -122,7 +124,8 @@ impl Epoll {
         self.small_bytes >= self.options.small_bytes_per_turn
     }
 
-    /// One pass over what was ready at the start of it. What the turn has no room for stays in front.
+    /// One pass over the sockets that were ready at the start of it. Those that the turn has no
+    /// room for remain in front.
     pub(super) fn receive_ready(&mut self, into: &mut Vec<Completion>) {
         for _ in 0..self.ready.len() {
             if self.is_sated() {
@@ -166,7 +169,7 @@ impl Epoll {
                 Outcome::End(event) => {
                     let slot = self.table.slot(socket.index);
                     slot.set(table::ENDED);
-                    // Nobody looks any more either.
+                    // It needs no further looks either.
                     if slot.has(DEFERRED) {
                         slot.clear(DEFERRED);
                         self.later.leave(slot.fd);
@@ -204,8 +207,8 @@ impl Epoll {
                 if once {
                     slot.set_want(Receive::Off);
                 }
-                // A short receive has emptied the socket, and an edge announces what comes later; but an end that was
-                // announced already would not be announced again.
+                // A short receive has emptied the socket, and an edge announces later bytes; but an
+                // end that was announced already would not be announced again.
                 if len < pool.size() as usize && !slot.has(HANGING_UP) {
                     slot.clear(READABLE);
                     return Outcome::Dry;
@@ -247,12 +250,12 @@ impl Epoll {
             let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
             let (result, offered) = match outgoing.next() {
                 Next::Nothing => return self.finish_send(socket, Ok(()), into),
-                // SAFETY: the range is part of the payload, which stays in `sends`.
+                // SAFETY: the range is part of the payload, which remains in `sends`.
                 Next::One(start, len) => (unsafe { send(slot.fd, start, len, false) }, len),
                 Next::Several => {
                     let count = outgoing.fill(&mut slices);
                     let offered = slices[..count].iter().map(|slice| slice.iov_len).sum();
-                    // SAFETY: the slices are parts of the payload, which stays in `sends`.
+                    // SAFETY: the slices are parts of the payload, which remains in `sends`.
                     (unsafe { poller::send_slices(slot.fd, &mut slices, count) }, offered)
                 }
             };
@@ -343,7 +346,7 @@ impl Epoll {
         }
     }
 
-    /// Accepting goes on after a pause.
+    /// Pauses accepting, and reports the error.
     fn hold_back(
         &mut self,
         listener: Socket,

@@ -1,12 +1,15 @@
-//! Messages of nfnetlink, put together as bytes: a batch that the kernel carries out whole or not at all. Called by `nft`.
+//! Encodes messages of nfnetlink as bytes: a batch that the kernel carries out whole or not at all.
+//! Called by `nft`.
 //!
-//! `linux/netfilter/nfnetlink.h`. Numbers in attributes of nftables are in the byte order of the network. Bound: an attribute has at most
-//! 65,535 bytes, so whoever lists elements lists [`ELEMENTS_MAX`] of them a message.
+//! `linux/netfilter/nfnetlink.h`. Numbers in attributes of nftables are in the byte order of the
+//! network. Bound: an attribute has at most 65,535 bytes, so lists of elements have at most
+//! [`ELEMENTS_MAX`] of them a message.
 
 use crate::netlink;
 pub(super) use crate::netlink::{ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find};
 
-/// Elements that one message may name: each takes at most 44 bytes of an attribute that can have 65,535.
+/// Elements that one message may name: each takes at most 44 bytes of an attribute with at most
+/// 65,535.
 pub(super) const ELEMENTS_MAX: usize = 500;
 
 /// `NFNL_SUBSYS_NFTABLES`.
@@ -25,7 +28,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty one, whose first message has this number.
+    /// An empty batch; its first message gets this number.
     pub(super) fn new(sequence: u32) -> Batch {
         let mut batch = Batch { bytes: Vec::new(), sequence };
         batch.mark(BATCH[0]);
@@ -72,7 +75,8 @@ pub(super) fn request(kind: u8, number: u32, write: impl FnOnce(&mut Attributes<
 
 #[cfg(test)]
 mod tests {
-    //! Proves: lengths, padding and order of what is written, and that what is read is never beyond its end. How: bytes, and every cut.
+    //! Proves: lengths, padding and order of the written bytes, and that reading never passes the
+    //! end. How: bytes, and every cut.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The table that drops: what stands in it, as messages. Called by `nft`.
+//! The content of the table that drops, as messages. Called by `nft`.
 //!
 //! ```text
 //! table inet NAME { flags owner
@@ -14,8 +14,9 @@
 //!     ip saddr @net4 counter name dropped drop }                      and the same of IPv6
 //! ```
 //!
-//! The chain is in front of defragmentation and connection tracking (`NF_IP_PRI_CONNTRACK_DEFRAG` is -400, raw -300), so that a packet that is dropped
-//! has cost nothing yet. With the flag `owner` (Linux 5.12) nobody else changes the table, and it goes with its socket.
+//! The chain is in front of defragmentation and connection tracking (`NF_IP_PRI_CONNTRACK_DEFRAG`
+//! is -400, raw -300), so that a dropped packet has cost nothing yet. With the flag `owner` (Linux
+//! 5.12) no other program changes the table, and it disappears with its socket.
 //! `linux/netfilter/nf_tables.h`; nft(8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,19 +34,19 @@ const DELETE_ELEMENTS: u8 = 14;
 const NEW_OBJECT: u8 = 18;
 const GET_OBJECT: u8 = 19;
 
-/// `NLM_F_APPEND`: a rule goes behind those that are there.
+/// `NLM_F_APPEND`: a rule is added behind the existing ones.
 const APPEND: u16 = 0x800;
-/// Of a named counter (`NFT_OBJECT_COUNTER`), and what it is called.
+/// Of a named counter (`NFT_OBJECT_COUNTER`), and its name.
 const COUNTER: u32 = 1;
 const DROPPED: &str = "dropped";
 const CHAIN: &str = "in";
 /// Of the hook: in front of connection tracking's defragmentation and of the table `raw`.
 const PRIORITY: i32 = -310;
-/// How often elements whose time is up are taken out: until then they take room.
+/// How often expired elements are removed: until then they take room.
 const SWEEP_MS: u32 = 10_000;
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const FAMILIES: [u8; 2] = [2, 10];
-/// The register that everything goes through (`NFT_REG_1`).
+/// The register for all values (`NFT_REG_1`).
 const REGISTER: u32 = 1;
 
 /// The sets of the table.
@@ -75,7 +76,7 @@ impl Set {
         }
     }
 
-    /// Bytes of a key, and its type as nft(8) numbers them, for whoever lists the table.
+    /// Bytes of a key, and its type as nft(8) numbers them, for programs that list the table.
     fn key(self) -> (u32, u32) {
         match self {
             Set::Ports => (2, 13),
@@ -92,7 +93,7 @@ impl Set {
         matches!(self, Set::Ban4 | Set::Ban6 | Set::Net4 | Set::Net6)
     }
 
-    /// The one that a block stands in.
+    /// The set for a block.
     pub(super) fn of(network: Network) -> Set {
         match network {
             (IpAddr::V4(_), 32) => Set::Ban4,
@@ -107,7 +108,8 @@ impl Set {
     }
 }
 
-/// Makes all of it. `elements_max`: how many hosts, or networks of 64 bits, can be blocked at a time. The number of the last message.
+/// Makes all of it. `elements_max`: how many hosts, or networks of 64 bits, can be blocked at a
+/// time. Returns the number of the last message.
 pub(super) fn create(batch: &mut Batch, table: &str, scope: &Scope, allowed: &[Network], elements_max: u32) -> u32 {
     batch.message(NEW_TABLE, CREATE | EXCLUSIVE, |message| {
         message.text(1, table);
@@ -165,7 +167,7 @@ fn new_set(batch: &mut Batch, table: &str, set: Set, id: u32, elements_max: u32)
         message.number(5, bytes);
         message.number(10, id);
         if matches!(set, Set::Ban4 | Set::Ban6) {
-            // Those whose time is up count until they are swept.
+            // Expired elements count until they are swept.
             message.nest(9, |size| size.number(1, elements_max.saturating_mul(2)));
         }
         if set.has_times() {
@@ -174,7 +176,7 @@ fn new_set(batch: &mut Batch, table: &str, set: Set, id: u32, elements_max: u32)
     });
 }
 
-/// The rules of the chain. The number of the last one, which is answered.
+/// The rules of the chain. Returns the number of the last message, which is answered.
 fn rules(batch: &mut Batch, table: &str, scope: &Scope) -> u32 {
     let mut rule = |flags: u16, write: &dyn Fn(&mut Rule<'_, '_>)| {
         batch.message(NEW_RULE, CREATE | APPEND | flags, |message| {
@@ -223,7 +225,8 @@ impl Rule<'_, '_> {
         });
     }
 
-    /// Packets of this family whose source is in a set: dropped, or accepted. `offset` and `bytes`: where the source stands in the header.
+    /// Drops or accepts packets of this family with a source in a set. `offset` and `bytes`: the
+    /// position of the source in the header.
     fn source(&mut self, family: u8, offset: u32, bytes: u32, set: Set, accepts: bool) {
         // `NFT_META_NFPROTO`, `NFT_PAYLOAD_NETWORK_HEADER`.
         self.meta(15);
@@ -251,7 +254,7 @@ impl Rule<'_, '_> {
         });
     }
 
-    /// Goes on if the register has these bytes, or has not.
+    /// Continues if the register has these bytes, or has not.
     fn compare(&mut self, differs: bool, value: &[u8]) {
         self.expression("cmp", |compare| {
             compare.number(1, REGISTER);
@@ -280,7 +283,7 @@ impl Rule<'_, '_> {
         });
     }
 
-    /// Goes on if the register is in a set, or is not.
+    /// Continues if the register is in a set, or is not.
     fn look_up(&mut self, set: Set, inverted: bool) {
         self.expression("lookup", |lookup| {
             lookup.text(1, set.name());
@@ -301,7 +304,7 @@ impl Rule<'_, '_> {
     }
 }
 
-/// What becomes of elements of a set.
+/// A change of elements of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Add,
@@ -312,9 +315,9 @@ pub(super) enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Element {
     key: ([u8; 16], usize),
-    /// An interval ends in front of it.
+    /// An interval ends before it.
     ends: bool,
-    /// It is there for so long. None: for ever.
+    /// How long it is there. None: for ever.
     time_ms: Option<u64>,
 }
 
@@ -326,7 +329,7 @@ impl Element {
     }
 }
 
-/// The elements of a network in the set that it stands in.
+/// The elements of a network in its set.
 pub(super) fn elements(network: Network, time_ms: Option<u64>) -> Vec<Element> {
     if Set::of(network).is_of_intervals() {
         return interval(network, time_ms);
@@ -338,7 +341,7 @@ pub(super) fn elements(network: Network, time_ms: Option<u64>) -> Vec<Element> {
     vec![Element { time_ms, ..key }]
 }
 
-/// Its first address, and the one behind its last if there is one.
+/// Its first address, and the one behind its last if that exists.
 fn interval((address, prefix): Network, time_ms: Option<u64>) -> Vec<Element> {
     let (first, behind) = match address {
         IpAddr::V4(address) => {
@@ -358,7 +361,8 @@ fn interval((address, prefix): Network, time_ms: Option<u64>) -> Vec<Element> {
     [Some(first), behind.map(|behind| Element { ends: true, ..behind })].into_iter().flatten().collect()
 }
 
-/// Elements come to a set, or go. At most [`super::message::ELEMENTS_MAX`]. The number of the message, which is answered.
+/// Adds elements to a set, or removes them. At most [`super::message::ELEMENTS_MAX`]. Returns the
+/// number of the message, which is answered.
 pub(super) fn change(batch: &mut Batch, table: &str, set: Set, elements: &[Element], how: Change) -> u32 {
     let (kind, flags) = match how {
         Change::Add => (NEW_ELEMENTS, CREATE),
@@ -384,7 +388,7 @@ pub(super) fn change(batch: &mut Batch, table: &str, set: Set, elements: &[Eleme
     })
 }
 
-/// Asks for the counter of what was dropped.
+/// Asks for the counter of dropped packets.
 pub(super) fn ask_dropped(table: &str, number: u32) -> Vec<u8> {
     request(GET_OBJECT, number, |message| {
         message.text(1, table);

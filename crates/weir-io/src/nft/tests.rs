@@ -1,6 +1,8 @@
-//! Proves: who is blocked reaches no port of the table and others do, on both families, for the time that was said; what is allowed stays;
-//! a full set refuses what is too much and no more; the table is nobody else's, and goes with its socket. How: threads in network namespaces
-//! of their own, where this machine lets tests make them; the program `nft` as a second reader, if it is there.
+//! Proves: blocked clients reach no port of the table and others do, on both families, for the
+//! given time; allowed clients are never blocked; a full set refuses only the excess; the table
+//! belongs to one process, and disappears with its socket. How: threads in separate network
+//! namespaces, where this machine lets tests make them; the program `nft` as a second reader, if it
+//! is there.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -14,7 +16,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Runs this in a network namespace of its own. None: this process may make none.
+/// Runs this in a new network namespace. None: this process may make none.
 fn in_own_network<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let inside = || {
@@ -35,7 +37,8 @@ fn block(text: &str) -> Network {
     (address.parse().expect("an address"), prefix.parse().expect("a number"))
 }
 
-/// Whether a client with this address is let in; it is not, if the packets that it sends are dropped.
+/// Whether a client with this address is let in; it is not, if the packets that it sends are
+/// dropped.
 fn reaches(nft: &mut Nft, from: IpAddr, to: SocketAddr) -> bool {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let client = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK, Some(ipproto::TCP)).unwrap();
@@ -116,7 +119,7 @@ fn a_block_ends_by_itself() {
 #[test]
 fn a_full_set_refuses_what_is_too_much() {
     in_own_network(|| {
-        // Twice as many elements as blocks, because those whose time is up take room for a while.
+        // Twice as many elements as blocks, because expired ones take room for a while.
         let mut nft = Nft::open("weir-test", &Scope::Host, &[], 1000).unwrap();
         let all: Vec<_> = (0..2100_u32).map(|n| ((Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 32), LONG)).collect();
         let failed = nft.add(&all);

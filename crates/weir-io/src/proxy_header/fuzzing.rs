@@ -7,8 +7,9 @@ use super::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Wh
 /// Cuts that are tried, at most.
 const CUTS_MAX: usize = 600;
 
-/// Wherever they are cut, the answer is the same: more has to come, until it is a header that ends where it says, or until it is none, and that
-/// for good. So many bytes as a header can have are enough. Whom it names can be written in both versions, and is read again.
+/// Wherever the bytes are cut, the result is the same: more has to come, until it is a header that
+/// ends where it says, or until it is none, and that for good. The maximum length of a header is
+/// enough. Each named client can be written in both versions, and is read again.
 pub fn read(data: &[u8]) {
     let whole = ProxyHeader::read(data);
     assert!(whole != Ok(None) || data.len() < PROXY_HEADER_BYTES_MAX, "{}", data.escape_ascii());

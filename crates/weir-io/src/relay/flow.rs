@@ -5,8 +5,9 @@
 //!                       \--what it didn't take--> held
 //!   source --splice--> pipe --splice--> sink       much at a time: no copy
 //! ```
-//! Nothing is read while something waits for the sink, so a slow reader stops its writer. Bounds: one pipe, or what one receive
-//! brought (and, at the start, what receives in flight had brought already).
+//! Nothing is read while something waits for the sink, so a slow reader stops its writer. Bounds:
+//! one pipe, or the bytes of one receive (and, at the start, those that receives in flight had
+//! brought already).
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +16,10 @@ use std::os::fd::RawFd;
 use super::pipe::{Pipe, Pipes};
 use crate::net;
 
-/// Bytes that one copying receive may bring. A receive that fills it shows that much is on its way: what follows goes through a
-/// pipe, until a source brings less than this between two silences. Measured with `examples/relay.rs` (messages of one size, each
-/// answered, processor time of the forwarder): a pipe costs 10 to 30% more up to 32 KiB, as much at 64 KiB, and 20% less at
+/// Bytes that one copying receive may bring. A receive that fills it shows that much is on its way:
+/// further bytes are sent through a pipe, until a source brings less than this between two
+/// silences. Measured with `examples/relay.rs` (messages of one size, each answered, processor time
+/// of the forwarder): a pipe costs 10 to 30% more up to 32 KiB, as much at 64 KiB, and 20% less at
 /// 128 KiB; on a connection that is always full it saves two thirds (0.15 s/GB for 0.42).
 const COPY_BYTES: usize = 64 * 1024;
 
@@ -27,14 +29,14 @@ pub(super) struct Tools {
     pub(super) pipes: Pipes,
     /// Made when the first byte is copied.
     pub(super) scratch: Vec<u8>,
-    /// Most bytes that one splice asks for.
+    /// Most bytes for one splice.
     pub(super) pipe_bytes: u32,
     pub(super) syscalls: u64,
     pub(super) copied: u64,
     pub(super) spliced: u64,
 }
 
-/// What is known of a socket.
+/// The state of a socket.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) fd: RawFd,
@@ -45,9 +47,9 @@ pub(super) struct Side {
     pub(super) stops_short: bool,
     /// A send may find room.
     pub(super) writable: bool,
-    /// A receive of the time before the relay is in flight.
+    /// A receive from before the relay is in flight.
     pub(super) receiving: bool,
-    /// A send of the time before the relay is in flight.
+    /// A send from before the relay is in flight.
     pub(super) sending: bool,
 }
 
@@ -60,13 +62,13 @@ pub(super) enum Halt {
     Again,
     /// The source ended, and everything of it was delivered.
     Done,
-    /// The source failed; what is held can still be delivered.
+    /// The source failed; held bytes can still be delivered.
     SourceFailed(io::Error),
     /// The sink failed.
     SinkFailed(io::Error),
 }
 
-/// What the sink did not take of what receives brought.
+/// Received bytes that the sink did not take.
 #[derive(Debug, Default)]
 struct Held {
     buffers: VecDeque<Box<[u8]>>,
@@ -101,15 +103,16 @@ impl Flow {
         Flow { over, ..Flow::default() }
     }
 
-    /// Bytes that a receive brought before the relay began; they come before what is still in the socket. Copied, because a sink
-    /// that is not read may keep them for as long as the relay lives, and the pool that the buffer is of is everybody's.
+    /// Holds bytes that a receive brought before the relay began; they come before those still in
+    /// the socket. Copied, because a sink that is not read may keep them for as long as the relay
+    /// lives, while all sockets share the buffer's pool.
     pub(super) fn hold(&mut self, bytes: &[u8]) {
         if !self.done {
             self.held.get_or_insert_default().buffers.push_back(bytes.into());
         }
     }
 
-    /// Gives up what was not delivered, and what would come.
+    /// Gives up the undelivered bytes, and later ones.
     pub(super) fn abandon(&mut self, pipes: &mut Pipes) {
         self.held = None;
         if let Some(pipe) = self.pipe.take() {
@@ -119,7 +122,8 @@ impl Flow {
         self.done = true;
     }
 
-    /// Moves bytes until a socket has to be waited for or `share` bytes were moved (one chunk more at most, and what is held when the source has ended).
+    /// Moves bytes until a socket has to be waited for or `share` bytes were moved (one chunk more
+    /// at most, and the held bytes when the source has ended).
     pub(super) fn advance(
         &mut self,
         source: &mut Side,
@@ -156,7 +160,7 @@ impl Flow {
         tools: &mut Tools,
         nonblocking: &mut bool,
     ) -> Result<Option<Halt>, Halt> {
-        // What was sent or received before the relay began goes first.
+        // Bytes that were sent or received before the relay began come first.
         if sink.sending || !sink.writable && !self.over {
             return Ok(Some(Halt::Waiting));
         }
@@ -219,7 +223,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Receives, and sends what came at once; what finds no room is held.
+    /// Receives, and sends the bytes at once; those without room are held.
     fn copy(&mut self, source: &mut Side, sink: &mut Side, tools: &mut Tools) -> Result<(), Halt> {
         tools.scratch.resize(COPY_BYTES, 0);
         let bytes = receive(source, &mut tools.scratch, &mut tools.syscalls).map_err(Halt::SourceFailed)?;
@@ -229,7 +233,8 @@ impl Flow {
         let mut failure = None;
         if bytes > 0 && bytes < COPY_BYTES {
             if source.stops_short {
-                // What follows is the end, as a rule: known before the bytes are sent, it goes in the same segment.
+                // As a rule the next thing is the end: if it is known before the bytes are sent, it
+                // is sent in the same segment.
                 match receive(source, &mut tools.scratch[bytes..], &mut tools.syscalls) {
                     Ok(None) => {}
                     Ok(Some(more)) => {
@@ -239,7 +244,8 @@ impl Flow {
                     Err(error) => failure = Some(error),
                 }
             } else {
-                // As the epoll driver does: an edge announces what comes later, but not an end that was announced already.
+                // As the epoll driver does: an edge announces later bytes, but not an end that was
+                // announced already.
                 source.readable = false;
             }
         }
@@ -253,7 +259,7 @@ impl Flow {
         failure.map_or(Ok(()), |error| Err(Halt::SourceFailed(error)))
     }
 
-    /// Sends what waits.
+    /// Sends waiting bytes.
     fn deliver(&mut self, sink: &mut Side, tools: &mut Tools) -> io::Result<()> {
         if let Some(held) = &mut self.held {
             let Some(buffer) = held.buffers.front() else {
@@ -294,8 +300,8 @@ impl Flow {
     }
 }
 
-/// Splicing needs descriptors that don't block, but operations of the time before must not see that. Whether they are so now; most relays are over
-/// before they need it.
+/// Splicing needs descriptors that don't block, but operations from before the relay must not see
+/// that. Returns whether they are non-blocking now; most relays are over before they need it.
 fn stop_waiting(source: &Side, sink: &Side, nonblocking: &mut bool) -> bool {
     let both = [source, sink];
     if !*nonblocking && both.iter().all(|side| !side.receiving && !side.sending) {

@@ -1,9 +1,11 @@
 //! Relays: bytes go from each of two sockets to the other without a detour through the caller.
 //!
-//! Used by both real drivers, which tell when a socket is ready and call [`Relays::run`] in each turn. Direct calls of splice(2)
-//! upon readiness: io_uring's own splice always waits for one of its threads (`io_splice` in io_uring/splice.c refuses to be tried
-//! at once). `flow` is one direction, `pipe` the pipes. Bounds: `relay_bytes_per_turn` for all relays together, [`SHARE_BYTES`] for
-//! one direction before others have theirs; pipes as in `pipe`. An idle relay holds no pipe, and none holds a buffer of a pool.
+//! Used by both real drivers, which report ready sockets and call [`Relays::run`] in each turn.
+//! Direct calls of splice(2) upon readiness: io_uring's own splice always waits for one of its
+//! threads (`io_splice` in io_uring/splice.c refuses to be tried at once). `flow` is one direction,
+//! `pipe` the pipes. Bounds: `relay_bytes_per_turn` for all relays together, [`SHARE_BYTES`] for
+//! one direction before others have theirs; pipes as in `pipe`. An idle relay holds no pipe, and
+//! none holds a buffer of a pool.
 
 mod flow;
 mod pipe;
@@ -19,17 +21,18 @@ use crate::{DriverStats, Options, RelayEnd, Relayed, Socket};
 use flow::{Flow, Halt, Side, Tools};
 use pipe::Pipes;
 
-/// Bytes of one direction before others have their share; what one pipe holds goes at once.
+/// Bytes of one direction before others have their share; the content of one pipe is moved at once.
 const SHARE_BYTES: u64 = 256 * 1024;
 
-/// A turn of a driver in which bytes were moved ends after this, microseconds, also without news for its caller: who relays all
-/// the time must not be taken for stuck, and its other work must not wait.
+/// A turn of a driver in which bytes were moved ends after this, microseconds, even without news
+/// for its caller: a thread that relays all the time must not be taken for stuck, and its other
+/// work must not wait.
 pub(crate) const TURN_US: u64 = 20_000;
 
 /// No relay.
 const NONE: u32 = u32::MAX;
 
-/// What is in flight on a socket when its relay is asked for, and what is known of it.
+/// The operations in flight on a socket when its relay is requested, and its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) socket: Socket,
@@ -51,7 +54,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// From the events of poll(2), whose numbers are those of epoll.
+    /// Converts the events of poll(2), which have the same numbers as those of epoll.
     pub(crate) fn from_mask(mask: u32) -> Ready {
         let any = |bits: i16| mask & bits as u32 != 0;
         let broken = any(libc::POLLHUP | libc::POLLERR);
@@ -91,7 +94,7 @@ pub(crate) struct Over {
 /// The relays of one driver.
 #[derive(Debug)]
 pub(crate) struct Relays {
-    // Boxed, so that memory goes back when a burst of tunnels is over.
+    // Boxed, so that memory is given back when a burst of tunnels is over.
     items: Vec<Option<Box<Relay>>>,
     free: Vec<u32>,
     /// By slot of the driver's table.
@@ -190,12 +193,12 @@ impl Relays {
         });
     }
 
-    /// A receive of the time before brought bytes.
+    /// A receive from before the relay brought bytes.
     pub(crate) fn received(&mut self, socket: Socket, bytes: &[u8]) {
         self.with(socket, |relay, side, _| relay.flows[side].hold(bytes));
     }
 
-    /// A receive of the time before found the end.
+    /// A receive from before the relay found the end.
     pub(crate) fn source_ended(&mut self, socket: Socket) {
         self.with(socket, |relay, side, _| relay.flows[side].over = true);
     }
@@ -205,12 +208,12 @@ impl Relays {
         self.with(socket, |relay, side, tools| relay.fail(side, error, true, &mut tools.pipes));
     }
 
-    /// No receive of the time before is in flight any more.
+    /// No receive from before the relay is in flight any more.
     pub(crate) fn receive_is_over(&mut self, socket: Socket) {
         self.with(socket, |relay, side, _| relay.sides[side].receiving = false);
     }
 
-    /// No send of the time before is in flight any more.
+    /// No send from before the relay is in flight any more.
     pub(crate) fn send_is_over(&mut self, socket: Socket, result: &io::Result<()>) {
         self.with(socket, |relay, side, tools| {
             relay.sides[side].sending = false;
@@ -242,7 +245,7 @@ impl Relays {
         Some(relay)
     }
 
-    /// What the relay of a socket has moved.
+    /// The bytes that the relay of a socket has moved.
     pub(crate) fn moved(&self, socket: Socket) -> Option<Relayed> {
         let (index, _) = self.find(socket)?;
         self.items[index as usize].as_ref().map(|relay| relay.moved())
@@ -320,16 +323,17 @@ impl Relay {
             }
         }
         if !std::mem::replace(&mut self.begun, true) {
-            // Whether or not what was sent has acknowledged the connect: from here on the kernel acknowledges as for other sockets. Else a
-            // server that writes an answer in two pieces, and waits for the acknowledgement of the first (Nagle), waits 40 ms for it.
+            // Whether or not sent bytes have acknowledged the connect: from here on the kernel
+            // acknowledges as for other sockets. Otherwise a server that writes a response in two
+            // pieces, and waits for the acknowledgement of the first (Nagle), waits 40 ms for it.
             crate::net::acknowledge(self.sides[1].fd);
             tools.syscalls += 1;
         }
         again
     }
 
-    /// A socket failed: nothing goes to it any more, and what had arrived from it is still delivered. `silent`: nothing more can
-    /// be read from it.
+    /// A socket failed: nothing is sent to it any more, and bytes that had arrived from it are
+    /// still delivered. `silent`: nothing more can be read from it.
     fn fail(&mut self, side: usize, error: &io::Error, silent: bool, pipes: &mut Pipes) {
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         self.failure.get_or_insert((side as u8, code));
@@ -341,7 +345,7 @@ impl Relay {
     fn into_over(self) -> Over {
         let moved = self.moved();
         if self.failure.is_none() {
-            // Both have ended in order, and what is left of them may still have to be delivered.
+            // Both have ended in order, and their last bytes may still have to be delivered.
             self.sides.iter().for_each(|side| crate::net::linger_usual(side.fd));
         }
         let how = match self.failure {

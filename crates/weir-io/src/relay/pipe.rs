@@ -1,7 +1,8 @@
 //! Pipes that relays move bytes through, and the system calls on them. Called by [`super::flow`].
 //!
-//! A pipe belongs to a flow only while it holds bytes, so connections that are idle, or whose reader keeps up, need none of their
-//! own. Bounds: `most` pipes open at a time, [`FREE_MAX`] of them unused; `bytes` in each.
+//! A pipe belongs to a flow only while it holds bytes, so connections that are idle, or that have a
+//! fast enough reader, need none. Bounds: `most` pipes open at a time, [`FREE_MAX`] of them unused;
+//! `bytes` in each.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,10 +10,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// Empty pipes that are kept for the next flow.
 const FREE_MAX: usize = 8;
 
-/// A pipe that can hold less is not worth its calls: what Linux gives to a user beyond `fs.pipe-user-pages-soft` holds 8 KiB.
+/// A pipe that can hold less is not worth its calls: beyond `fs.pipe-user-pages-soft` Linux gives a
+/// user pipes of 8 KiB.
 const CAPACITY_MIN: i32 = 64 << 10;
 
-/// Wishes for a pipe that are turned down after one could not be made, before the kernel is asked again.
+/// Requests for a pipe that are turned down after one could not be made, before the kernel is asked
+/// again.
 const REFUSALS: u32 = 256;
 
 /// One pipe and what is in it.
@@ -60,7 +63,7 @@ impl Pipe {
         Ok(taken)
     }
 
-    /// Moves what the non-blocking socket takes out of the pipe.
+    /// Moves as much out of the pipe as the non-blocking socket takes.
     pub(super) fn drain(&mut self, to: RawFd) -> io::Result<usize> {
         let taken = splice(self.read.as_raw_fd(), to, self.bytes)?;
         self.bytes -= (taken as u32).min(self.bytes);
@@ -103,7 +106,7 @@ pub(super) struct Pipes {
     open: u32,
     most: u32,
     capacity: u32,
-    /// Wishes that are still turned down unheard.
+    /// Requests that are still turned down unheard.
     refusals: u32,
 }
 

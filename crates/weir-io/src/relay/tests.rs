@@ -1,5 +1,6 @@
-//! Whatever the kernel refuses, bytes arrive. How: a relay of the epoll driver between two clients, on a thread for which a
-//! seccomp filter makes single calls fail, as a sandbox or a limit would; what the filter can't do is set as an option.
+//! Whatever the kernel refuses, bytes arrive. How: a relay of the epoll driver between two clients,
+//! on a thread with a seccomp filter that makes single calls fail, as a sandbox or a limit would;
+//! limits beyond the filter are set as options.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +22,8 @@ fn pattern() -> Vec<u8> {
     (0..BYTES as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// What makes a call fail: its number, the argument that is compared and with what, whether they must be equal, the error.
+/// The condition under which a call fails: its number, the argument that is compared and with what,
+/// whether they must be equal, the error.
 #[derive(Clone, Copy)]
 struct Refusal {
     call: libc::c_long,
@@ -154,10 +156,11 @@ fn everything_is_copied_where_splicing_is_refused() {
     }
 }
 
-/// Bytes that are in the pipe when the kernel refuses to move them on are not lost.
+/// Bytes that are in the pipe when the kernel refuses to forward them are not lost.
 #[test]
 fn what_can_not_leave_a_pipe_is_read_out_of_it() {
-    // An odd number of bytes is asked for on the way in, so that the way out can be told from it.
+    // An odd number of bytes is requested on the way in, so that the way out can be distinguished
+    // from it.
     let bytes = (100 << 10) + 1;
     let refusal = Refusal { call: libc::SYS_splice, argument: 4, value: bytes, when_equal: false, code: libc::EINVAL };
     let stats = run(Options { relay_pipe_bytes: bytes, ..Options::default() }, Some(refusal));
@@ -214,7 +217,8 @@ fn end_has_arrived(stream: &TcpStream) {
     eventually("the end arrives", || info(stream).tcpi_state == FIN_WAIT_2);
 }
 
-/// A short answer whose server closes at once reaches the client in one segment, with the end.
+/// A short response from a server that closes at once reaches the client in one segment, with the
+/// end.
 #[test]
 fn the_end_goes_with_the_last_bytes() {
     let mut bench = Bench::new(Options::default());
@@ -270,8 +274,9 @@ fn a_share_does_not_part_last_bytes_from_the_end() {
     assert!(matches!(halt, Halt::Done) && flow.moved == 100, "{halt:?}");
 }
 
-/// A connection that is passed on, whose client has said something already if `speaks`, behind the first turn of its relay: segments that the server
-/// has got, and whether weir acknowledges at once what comes from there. None: it could not accept it yet.
+/// A forwarded connection after the first turn of its relay; if `speaks`, its client has already
+/// sent something. Returns the segments that the server has got, and whether weir acknowledges at
+/// once what comes from there. None: it could not accept it yet.
 fn begin(speaks: bool) -> Option<(u32, bool)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -313,17 +318,20 @@ fn acknowledges_at_once(address: SocketAddr) -> bool {
     on != 0
 }
 
-/// What a client has said already goes to its server in the segment that acknowledges the connect; a silent one is not waited for.
+/// Bytes that a client has already sent reach its server in the segment that acknowledges the
+/// connect; a silent client is not waited for.
 #[test]
 fn a_connect_is_acknowledged_by_what_is_sent_first() {
-    // A kernel that has no time for us acknowledges by itself, or has not told the server yet.
+    // A kernel that has no time for us acknowledges on its own, or has not reported the connection
+    // to the server yet.
     let least = (0..20).filter_map(|_| begin(true)).map(|(segments, _)| segments).min();
     assert_eq!(least, Some(2), "segments: SYN, and the first byte");
     let silent = (0..20).find_map(|_| begin(false)).map(|(segments, _)| segments);
     assert_eq!(silent, Some(2), "segments: SYN, and the acknowledgement");
 }
 
-/// A server that writes an answer in two pieces waits with the second until the first is acknowledged.
+/// A server that writes a response in two pieces waits with the second until the first is
+/// acknowledged.
 #[test]
 fn an_answer_is_acknowledged_at_once() {
     for speaks in [true, false] {

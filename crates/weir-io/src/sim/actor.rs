@@ -1,7 +1,7 @@
 //! Scripted parties of the simulated network: clients and servers of tests.
 //!
-//! The world calls an [`Actor`] when something happens to it; what the actor asks of its [`Net`] takes effect through
-//! later events, so a callback is never entered twice.
+//! The world calls an [`Actor`] when something happens to it; the actor's requests to its [`Net`]
+//! take effect through later events, so a callback is never entered twice.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub trait Actor {
         let _ = net;
     }
 
-    /// Somebody connected to an address that this actor listens on.
+    /// A client connected to an address that this actor listens on.
     fn on_accepted(&mut self, net: &mut Net<'_>, conn: Conn, peer: SocketAddr) {
         let _ = (net, conn, peer);
     }
@@ -51,8 +51,9 @@ pub trait Actor {
         let _ = (net, conn);
     }
 
-    /// The first packet of a client that is [led](super::SimWorld::lead), or a copy of it, has come ([`Net::watch_firsts`]): from the first of these addresses to
-    /// the second. The client's end is named by `first`.
+    /// The first packet of a client that is [led](super::SimWorld::lead), or a copy of it, has come
+    /// ([`Net::watch_firsts`]): from the first of these addresses to the second. `first` names the
+    /// client's end.
     fn on_first(&mut self, net: &mut Net<'_>, first: Conn, ends: (SocketAddr, SocketAddr)) {
         let _ = (net, first, ends);
     }
@@ -68,18 +69,19 @@ pub trait Actor {
     }
 }
 
-/// How first packets come to who watches them.
+/// How first packets reach the actor that watches them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Firsts {
     /// How long they take at most, microseconds.
     pub late_us: u64,
-    /// Thousandths of packets that are lost behind their copies, and come again after a second, with another copy. Not of those that are held.
+    /// Thousandths of packets that are lost after their copies, and come again after a second, with
+    /// another copy. Not of those that are held.
     pub lost: u32,
-    /// They are no copies: the packets themselves go nowhere else.
+    /// They are no copies: the packets themselves are delivered nowhere else.
     pub held: bool,
 }
 
-/// What an actor can do, during a callback.
+/// The actions of an actor, during a callback.
 pub struct Net<'a> {
     pub(super) world: &'a mut World,
     pub(super) actor: usize,
@@ -104,7 +106,7 @@ impl Net<'_> {
         self.world.listen_actor(address, self.actor);
     }
 
-    /// Stops accepting: later connects are refused, connections stay.
+    /// Stops accepting: later connects are refused, connections remain.
     pub fn unlisten(&mut self, address: SocketAddr) {
         self.world.unlisten(address);
     }
@@ -114,7 +116,7 @@ impl Net<'_> {
         Conn(self.world.connect_actor(self.actor, to))
     }
 
-    /// Sends, after what was sent before. Never blocks: what finds no room in the network waits in memory.
+    /// Sends, behind earlier bytes. Never blocks: bytes without room in the network wait in memory.
     pub fn send(&mut self, conn: Conn, bytes: &[u8]) {
         self.world.send_actor(conn.0, bytes);
     }
@@ -134,13 +136,14 @@ impl Net<'_> {
         self.world.close_actor(conn.0);
     }
 
-    /// Resets the connection; what found no room in the network is lost.
+    /// Resets the connection; bytes without room in the network are lost.
     pub fn reset(&mut self, conn: Conn) {
         self.world.reset_actor(conn.0);
     }
 
-    /// The actor's process is gone: what found no room in the network is lost, and the connection ends as the kernel ends
-    /// those of the dead, with a reset when something is unread, else in order.
+    /// Ends the connection as if the actor's process were gone: bytes without room in the network
+    /// are lost, and the kernel ends the connection as for dead processes, with a reset when
+    /// something is unread, otherwise in order.
     pub fn kill(&mut self, conn: Conn) {
         self.world.kill_actor(conn.0);
     }
@@ -155,7 +158,8 @@ impl Net<'_> {
         self.world.set_paused(conn.0, false);
     }
 
-    /// Switches injected faults off for what both ends of this connection send from now on.
+    /// Switches injected faults off for the bytes that both ends of this connection send from now
+    /// on.
     pub fn calm(&mut self, conn: Conn) {
         self.world.calm(conn.0);
     }
@@ -165,27 +169,29 @@ impl Net<'_> {
         self.world.set_timer(self.actor, after_us, id);
     }
 
-    /// From now on first packets of clients that are [led](super::SimWorld::lead) come to this actor ([`Actor::on_first`]), or to nobody.
+    /// From now on this actor, or none, gets the first packets of clients that are
+    /// [led](super::SimWorld::lead) ([`Actor::on_first`]).
     pub fn watch_firsts(&mut self, how: Option<Firsts>) {
         let actor = self.actor;
         self.world.watch = how.map(|Firsts { late_us, lost, held }| Watch { actor, late_us, lost, held });
     }
 
-    /// A first packet that was held goes to the listener that its client is led to.
+    /// Delivers a held first packet to the listener that its client is led to.
     pub fn pass_on(&mut self, first: Conn) {
         begun::pass_on(self.world, first.0);
     }
 
-    /// Whoever has sent a first packet that was held hears this error of connect(2).
+    /// Lets the sender of a held first packet fail with this error of connect(2).
     pub fn refuse(&mut self, first: Conn, errno: i32) {
         begun::refuse(self.world, first.0, errno);
     }
 
-    /// Begins a connect, from this address, for whichever driver takes the descriptor over ([`crate::Driver::adopt`]). [`Faults`](super::Faults) are those of connects of
-    /// drivers. Closing the descriptor resets it.
+    /// Begins a connect, from this address, for the driver that takes the descriptor over
+    /// ([`crate::Driver::adopt`]). [`Faults`](super::Faults) are those of connects of drivers.
+    /// Closing the descriptor resets it.
     ///
     /// # Errors
-    /// The address is taken for this server, or there are no descriptors.
+    /// The address is taken for this server, or no descriptors are left.
     pub fn begin(&mut self, name: u64, from: SocketAddr, to: SocketAddr) -> io::Result<OwnedFd> {
         begun::begin(self.world, (self.actor, name), from, to)
     }

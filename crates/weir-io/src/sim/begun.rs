@@ -1,12 +1,14 @@
-//! Connects that an actor begins for whichever driver takes them over ([`crate::Driver::adopt`]), and the copies of first packets by which it knows of
-//! clients. Called by [`super::Net`], by a turn and by a step.
+//! Connects that an actor begins for the driver that takes them over ([`crate::Driver::adopt`]),
+//! and the copies of first packets by which it knows about clients. Called by [`super::Net`], by a
+//! turn and by a step.
 //!
 //! ```text
 //!   Net::begin -> descriptor ...                     -> Driver::adopt: a socket of the driver, whose connect ends as any other
 //!                            ... closed by its owner -> reset, with the next step or command
 //! ```
-//! The descriptor is one of two joined sockets of the unix domain; the world has the other one. A connection that is over shows on it as on one of TCP
-//! ([`crate::is_over`]). Bound: whoever begins them.
+//! The descriptor is one of two joined sockets of the unix domain; the world has the other. The end
+//! of a connection shows on it as on a TCP socket ([`crate::is_over`]). Bound: set by the actors
+//! that begin them.
 
 use std::fs::File;
 use std::io;
@@ -24,12 +26,12 @@ use crate::{Socket, Token, is_over};
 /// A connect that no driver has.
 #[derive(Debug)]
 pub(super) struct Begun {
-    /// Who has begun it, and what it calls it.
+    /// The actor that has begun it, and its name for it.
     actor: usize,
     name: u64,
-    /// Of the descriptor that stands for it.
+    /// The inode of the descriptor that stands for it.
     inode: u64,
-    /// The other one.
+    /// The other socket of the pair.
     kept: UnixStream,
     end: EndId,
     /// Why it has failed; its end is gone then.
@@ -45,7 +47,7 @@ pub(super) struct Watch {
     pub(super) held: bool,
 }
 
-/// The address of a connect that is said to come from there: port 0 is any of it.
+/// The address of a connect that is to come from `from`: port 0 is any port of it.
 ///
 /// # Errors
 /// It is taken for this server (EADDRNOTAVAIL).
@@ -96,7 +98,7 @@ pub(super) fn adopt(world: &mut World, driver: usize, descriptor: OwnedFd, token
     };
     end.owner = Owner::Driver { driver, socket };
     if end.peer.is_some() {
-        // Whoever asks how a connect has ended hears of a reset that came since then, once.
+        // The first query for the outcome of a connect reports a reset that came since then, once.
         let reset = end.error.take().filter(|_| end.reset);
         let result = reset.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)));
         world.connected(driver, socket, result);
@@ -116,10 +118,10 @@ pub(super) fn ended(world: &mut World, id: EndId, failed: Option<i32>) {
     world.call(actor, |actor, net| actor.on_begun(net, name, result));
 }
 
-/// A connection is over that no driver has: one that looks sees it.
+/// A connection that no driver has is over: a check of its descriptor shows it.
 pub(super) fn over(world: &World, id: EndId) {
     if let Some(begun) = world.begun.iter().find(|begun| begun.end == id) {
-        // It fails only when the other one is closed.
+        // It fails only when the other socket is closed.
         let _ = begun.kept.shutdown(Shutdown::Write);
     }
 }
@@ -132,7 +134,8 @@ pub(super) fn close(world: &mut World) {
     closed.iter().for_each(|begun| world.close_end(begun.end, true));
 }
 
-/// A first packet arrives. Where it is led to the listeners of a door, whoever watches gets a copy. False: it doesn't arrive there now.
+/// A first packet arrives. Where it is led to the listeners of a door, the watching actor gets a
+/// copy. False: it doesn't arrive there now.
 pub(super) fn is_let_through(world: &mut World, from: EndId, to: SocketAddr) -> bool {
     let is_led = world.led.contains_key(&to)
         && world.ends.get(from).is_some_and(|client| matches!(client.owner, Owner::Actor(_)));
@@ -152,21 +155,22 @@ pub(super) fn first(world: &mut World, actor: usize, from: EndId, to: SocketAddr
     world.call(actor, |actor, net| actor.on_first(net, Conn(from), (client, to)));
 }
 
-/// A first packet that was held goes on.
+/// Delivers a held first packet.
 pub(super) fn pass_on(world: &mut World, from: EndId) {
     let Some(to) = world.ends.get(from).map(|end| end.remote) else { return };
     world.schedule(world.now_us, What::PassedOn { from, to });
 }
 
-/// Whoever has sent a first packet that was held is told that nothing comes of it.
+/// Lets the sender of a held first packet learn that its connect has failed.
 pub(super) fn refuse(world: &mut World, from: EndId, errno: i32) {
     world.schedule(world.now_us + world.settings.faults.latency_us, What::ConnectFailed { to: from, errno });
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a connect that somebody has begun is taken over whatever has come of it, and one that nobody takes over is reset; first packets come to who
-    //! watches them. How: a client, a server and one in between, by hand.
+    //! Proves: a connect that was begun is taken over whatever its outcome, and one that is not
+    //! taken over is reset; first packets reach the actor that watches them. How: a client, a
+    //! server and an actor in between, by hand.
 
     use std::cell::RefCell;
     use std::rc::Rc;
@@ -191,7 +195,7 @@ mod tests {
 
     type Log = Rc<RefCell<Seen>>;
 
-    /// Begins a connect when it starts, and passes on or refuses what is held.
+    /// Begins a connect when it starts, and delivers or refuses held packets.
     struct Between(Log, Option<(Firsts, Option<i32>)>);
 
     impl Actor for Between {
@@ -220,7 +224,7 @@ mod tests {
         fn on_data(&mut self, _: &mut Net<'_>, _: Conn, _: &[u8]) {}
     }
 
-    /// Takes what comes; with true it resets it.
+    /// Accepts clients; with true it resets them.
     struct Server(Log, bool);
 
     impl Actor for Server {
@@ -285,7 +289,8 @@ mod tests {
         completions.iter().filter_map(of).collect()
     }
 
-    /// A server that takes it, resets it, or is not there; taken over at once, or when that is over.
+    /// A server that accepts it, resets it, or is not there; taken over at once, or when that is
+    /// over.
     #[test]
     fn whatever_comes_of_it_is_told_to_whom_it_is_given() {
         for (server, late) in [Some(false), Some(true), None].into_iter().flat_map(|one| [(one, false), (one, true)]) {

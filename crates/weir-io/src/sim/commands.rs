@@ -1,5 +1,6 @@
-//! What a driver's owner asks of the simulated kernel. Called by [`super::SimDriver`]; effects that a real kernel would
-//! show later (bytes sent, bytes received) are left to `completions.rs`.
+//! The commands of a driver's owner to the simulated kernel. Called by [`super::SimDriver`];
+//! effects that a real kernel would show later (bytes sent, bytes received) are left to
+//! `completions.rs`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +26,7 @@ impl World {
         all.filter(|listening| listening.by == me).for_each(|listening| listening.deaf = true);
     }
 
-    /// `from`: the address that it comes from, which may be anybody's; port 0 is any port of it.
+    /// `from`: its source address, which may belong to any machine; port 0 is any port of it.
     pub(super) fn driver_connect(
         &mut self,
         driver: usize,
@@ -106,8 +107,8 @@ impl World {
             Kind::Listener { address, .. } => self.close_listener(driver, socket, address),
             Kind::Stream { end, .. } => {
                 let abort = race && self.bytes_on_the_way(end);
-                // What the driver took and never handed out was read as far as the kernel knows, or was not: a ring
-                // takes it, readiness leaves it.
+                // Bytes that the driver took and never handed out count as read for the kernel, or
+                // as unread: a ring takes them, readiness leaves them.
                 let unread = self.settings.lazy && staged.iter().any(|s| matches!(s.event, Event::Received(_)));
                 self.close_end(end, reset || abort || unread);
             }

@@ -1,4 +1,4 @@
-//! How arrivals and commands become completions, and what a turn of a driver hands out.
+//! Turns arrivals and commands into completions, and a driver's turn into handing them out.
 //!
 //! Bounds: receive buffers of each class; one completion of a receive that is armed once.
 
@@ -14,7 +14,7 @@ use super::release::let_go;
 use super::world::{Listener, World};
 use crate::{Class, Completion, Event, Payload, Receive, Socket};
 
-/// Turns in a row that may neither get nor ask anything while asking not to wait.
+/// Turns in a row that may neither get nor request anything while asking not to wait.
 const SPINS_MAX: u32 = 1_000;
 
 impl World {
@@ -256,7 +256,7 @@ impl World {
         let before = into.len();
         self.look(driver);
         let state = &mut self.drivers[driver];
-        // The caller counts from the time that it was told last.
+        // The caller counts from the last time that it knows.
         let deadline_us = wait_us.map(|wait_us| state.now_us.saturating_add(wait_us));
         state.now_us = self.now_us;
         let asked = std::mem::take(&mut state.asked);
@@ -352,8 +352,8 @@ impl World {
         });
     }
 
-    /// Decides when the next turn is due: at once, because this one may have changed what its caller would wait for, or
-    /// when something happens.
+    /// Decides when the next turn is due: at once, because this turn may have changed what its
+    /// caller would wait for, or when something happens.
     fn park(&mut self, driver: usize, deadline_us: Option<u64>, idle: bool, asked: bool) {
         let now_us = self.now_us;
         let state = &mut self.drivers[driver];
@@ -367,8 +367,8 @@ impl World {
     }
 }
 
-/// Reads sockets as is wanted of them now. What has arrived is received in this turn, as by a receive of io_uring that finds bytes when
-/// it is submitted, or in a later one.
+/// Reads sockets as they are now configured. Arrived bytes are received in this turn, as by a
+/// receive of io_uring that finds bytes when it is submitted, or in a later one.
 pub(super) fn carry_out_changes(world: &mut World, driver: usize) {
     for socket in std::mem::take(&mut world.drivers[driver].changed) {
         let Some(state) = world.drivers[driver].get_mut(socket) else { continue };

@@ -28,7 +28,7 @@ pub struct SimDriver {
     pub(super) index: usize,
 }
 
-/// What a driver holds. All zero after everything was closed and given back.
+/// The holdings of a driver. All zero after everything was closed and given back.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ledger {
     /// Sockets in use, without listeners.
@@ -106,7 +106,7 @@ impl Driver for SimDriver {
         self.command(|world, driver| world.driver_turn_away(driver, listener));
     }
 
-    /// There is no other process in the simulated network: who waits is reset.
+    /// The simulated network has no other process: waiting clients are reset.
     fn hand_over(&mut self, listener: Socket) {
         self.close(listener);
     }
@@ -115,7 +115,7 @@ impl Driver for SimDriver {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Nobody has to wait in the simulated network for want of room.
+    /// No client has to wait in the simulated network for lack of room.
     fn set_backlog(&mut self, _: Socket, _: u32) {}
 
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
@@ -202,12 +202,12 @@ impl Driver for SimDriver {
         (pool.free(), pool.total)
     }
 
-    /// There is no kernel that would tell.
+    /// No kernel would report it.
     fn accept_queue(&mut self, _: Socket) -> Option<AcceptQueue> {
         None
     }
 
-    /// The simulated network forgets nobody.
+    /// The simulated network forgets no connection.
     fn delivery(&mut self, _: Socket) -> Delivery {
         Delivery::Acknowledged
     }
@@ -228,7 +228,7 @@ impl Driver for SimDriver {
         None
     }
 
-    /// There is no congestion.
+    /// Congestion is not simulated.
     fn set_congestion(&mut self, _: Socket, _: &str) {}
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
@@ -237,10 +237,10 @@ impl Driver for SimDriver {
         world.ends.get(end).map(|end| end.local)
     }
 
-    /// Nobody is gone without a word.
+    /// No peer vanishes silently.
     fn keep_alive(&mut self, _: Socket) {}
 
-    /// There are no cores.
+    /// Cores are not simulated.
     fn receiving_core(&mut self, _: Socket) -> Option<u32> {
         None
     }
@@ -258,7 +258,7 @@ impl Driver for SimDriver {
         "sim"
     }
 
-    /// Without system calls, since there are none.
+    /// Without system calls, which do not exist here.
     fn stats(&self) -> DriverStats {
         self.world.borrow().drivers[self.index].stats
     }

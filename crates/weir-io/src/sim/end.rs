@@ -3,7 +3,7 @@
 //! ```text
 //!   owner's bytes --> [ pipe: on the way + inbox of the peer, at most window_bytes ] --> peer's owner
 //! ```
-//! Bound: `in_pipe <= window_bytes`; who wants to send more waits until the other owner has read.
+//! Bound: `in_pipe <= window_bytes`; a sender with more waits until the other owner has read.
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ pub(super) struct EndId {
     pub(super) generation: u32,
 }
 
-/// Who reads and writes an end.
+/// The reader and writer of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     /// In the accept queue of a driver's listener.
     Backlog,
-    /// A driver has let it go, and none has taken it in.
+    /// A driver has released it, and none has taken it in.
     Nobody,
     /// An actor has begun it for a driver, and none has taken it over.
     Begun,
@@ -35,7 +35,7 @@ pub(super) enum Owner {
     Actor(usize),
 }
 
-/// State of one end. `fin` and `reset` are what has arrived; `shut` is what this side has sent.
+/// State of one end. `fin` and `reset` have arrived; this side has sent `shut`.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) owner: Owner,
@@ -49,7 +49,7 @@ pub(super) struct End {
     pub(super) reset: bool,
     /// The pending error of the socket: reported once, to whichever call comes first, as Linux does.
     pub(super) error: Option<i32>,
-    /// The owner was told that nothing more will come.
+    /// The owner knows that nothing more will come.
     pub(super) told: bool,
     /// FIN was sent.
     pub(super) shut: bool,
@@ -65,7 +65,7 @@ pub(super) struct End {
     pub(super) finish: bool,
     /// An actor doesn't read.
     pub(super) paused: bool,
-    /// No injected faults on what this end sends.
+    /// No injected faults on the bytes that this end sends.
     pub(super) calm: bool,
 }
 
@@ -92,7 +92,7 @@ impl End {
         }
     }
 
-    /// Whether there is something to tell the owner about its receiving direction.
+    /// Whether the owner has to hear something about its receiving direction.
     pub(super) fn readable(&self) -> bool {
         !self.told && (!self.inbox.is_empty() || self.fin || self.reset)
     }
@@ -138,7 +138,8 @@ impl Ends {
         slot.1.take()
     }
 
-    /// Whether a driver has a connection between these, or it looks so. One of an actor is on another machine.
+    /// Whether a driver has a connection between these, or it looks so. A connection of an actor is
+    /// on another machine.
     pub(super) fn has_ours(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let is_it = |end: &End| {
             (end.local, end.remote) == (from, to)
@@ -153,7 +154,7 @@ impl Ends {
     }
 }
 
-/// What happens at a point in time.
+/// An event at a point in time.
 #[derive(Debug)]
 pub(super) enum What {
     Syn { from: EndId, to: SocketAddr },

@@ -1,4 +1,4 @@
-//! What may go wrong in the simulated network, and how often.
+//! The faults of the simulated network, and how often they occur.
 
 use super::rng::Rng;
 
@@ -7,15 +7,17 @@ use super::rng::Rng;
 pub struct Faults {
     /// One way through the network, microseconds.
     pub latency_us: u64,
-    /// Added to each way, 0 to this, microseconds. Order within a connection stays.
+    /// Added to each way, 0 to this, microseconds. Order within a connection is kept.
     pub jitter_us: u64,
-    /// A connect from an address and port of somebody else's choice finds that port taken. Never drawn.
+    /// A connect from an address and port that the caller chooses finds that port taken. Never
+    /// drawn.
     pub port_taken: u32,
-    /// A driver takes a random part of what has arrived, for each receive.
+    /// A driver takes a random part of the arrived bytes, for each receive.
     pub short_read: u32,
-    /// The kernel takes a random part of what it has room for, for each write of a driver.
+    /// The kernel takes a random part of the bytes that it has room for, for each write of a
+    /// driver.
     pub short_write: u32,
-    /// What was written arrives in two or more pieces at different times, for each write.
+    /// Written bytes arrive in two or more pieces at different times, for each write.
     pub split: u32,
     /// A piece is held up for up to `stall_us`, for each piece.
     pub stall: u32,
@@ -23,7 +25,8 @@ pub struct Faults {
     pub stall_us: u64,
     /// Both sides get a reset instead of the piece, for each piece.
     pub reset: u32,
-    /// An actor's connection ends its sending direction where the rest of its bytes would have gone, for each piece.
+    /// An actor's connection ends its sending direction where the rest of its bytes would have been
+    /// sent, for each piece.
     pub half_close: u32,
     /// A reset overtakes the bytes sent before it, for each reset.
     pub reset_overtakes: u32,
@@ -37,23 +40,24 @@ pub struct Faults {
     pub accept_failed: u32,
     /// Receiving of a driver's socket pauses for up to 5 ms as if no buffer were free, for each receive.
     pub buffers_out: u32,
-    /// A completion is handed out a turn later than it could be, for each completion and turn. Order within one
-    /// direction of one socket stays.
+    /// A completion is handed out a turn later than it could be, for each completion and turn.
+    /// Order within one direction of one socket is kept.
     pub late_completion: u32,
-    /// The network goes on although a driver has something to do, for each step.
+    /// The network continues although a driver has something to do, for each step.
     pub late_turn: u32,
-    /// What is on its way to a socket arrives just before the driver closes it (so the close becomes a reset), or the
-    /// send that was queued just before goes out, for each close.
+    /// Bytes on their way to a socket arrive just before the driver closes it (so the close becomes
+    /// a reset), or the send that was queued just before is sent, for each close.
     pub close_race: u32,
-    /// What has arrived is still received in the old way after the driver was told to stop (or to receive once), for each
-    /// such command.
+    /// Arrived bytes are still received in the old way after the driver got the command to stop (or
+    /// to receive once), for each such command.
     pub late_off: u32,
-    /// What has arrived before a receive was armed is received a turn later than it could be, for each change of how a socket is read.
+    /// Bytes that have arrived before a receive was armed are received a turn later than they could
+    /// be, for each change of how a socket is read.
     pub late_arm: u32,
 }
 
 impl Faults {
-    /// A network where nothing goes wrong and each way takes 50 microseconds.
+    /// A network without faults in which each way takes 50 microseconds.
     pub fn none() -> Faults {
         Faults {
             latency_us: 50,

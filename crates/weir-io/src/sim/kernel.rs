@@ -1,7 +1,9 @@
-//! What the simulated kernel does for a driver: its socket table, receive buffers, and completions in the making.
+//! The simulated kernel's state for a driver: its socket table, receive buffers, and completions in
+//! the making.
 //!
-//! Two styles, because the real drivers differ: *eager* takes what has arrived at once, like a multishot receive of a
-//! ring; *lazy* looks only during a turn, like a call on readiness. Bounds: receive buffers of each class, sockets.
+//! Two styles, because the real drivers differ: *eager* takes arrived bytes at once, like a
+//! multishot receive of a ring; *lazy* looks only during a turn, like a call on readiness. Bounds:
+//! receive buffers of each class, sockets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,7 +27,7 @@ pub(super) struct DriverState {
     pub(super) changed: Vec<Socket>,
     /// Sockets to look at in the next turn.
     pub(super) touched: Vec<Socket>,
-    /// Sockets that are being let go.
+    /// Sockets that are being released.
     pub(super) releasing: Vec<Socket>,
     /// Relays, by the number that their sockets know.
     pub(super) relays: Vec<Option<SimRelay>>,
@@ -36,7 +38,7 @@ pub(super) struct DriverState {
     pub(super) parked: bool,
     /// Until when it would have waited.
     pub(super) deadline_us: Option<u64>,
-    /// Something was asked since the last turn.
+    /// A command has come since the last turn.
     pub(super) asked: bool,
     pub(super) spins: u32,
     pub(super) stats: DriverStats,
@@ -58,14 +60,14 @@ pub(super) struct SocketState {
     pub(super) held: bool,
     /// In `touched`.
     pub(super) touched: bool,
-    /// Nothing more will be received, and that was told.
+    /// Nothing more will be received, and that was reported.
     pub(super) ended: bool,
     pub(super) sending: Option<Sending>,
     /// The relay that it belongs to.
     pub(super) relay: Option<usize>,
     /// It belongs to a relay, or did.
     pub(super) relaying: bool,
-    /// It is being let go; in `releasing`.
+    /// It is being released; in `releasing`.
     pub(super) releasing: bool,
 }
 
@@ -210,7 +212,8 @@ impl DriverState {
         }
     }
 
-    /// Whether a socket has to wait for a buffer of this class: there is none, or others have waited for longer.
+    /// Whether a socket has to wait for a buffer of this class: none is free, or others have waited
+    /// for longer.
     pub(super) fn has_to_wait(&self, socket: Socket, class: Class) -> bool {
         let waits = |other: &Socket| *other != socket && self.class_of(*other) == Some(class);
         self.pools[class_index(class)].free() == 0 || self.starved.iter().any(waits)

@@ -1,17 +1,18 @@
 //! A deterministic network and clock: the third implementation of [`crate::Driver`], for tests and instruction counts.
 //!
-//! A [`SimWorld`] holds virtual time, a queue of events, TCP connections (windows, FIN, RST, latency) and everybody who
-//! uses them: drivers of real workers ([`SimDriver`]) and scripted parties ([`Actor`]). One seed decides everything that
-//! is left to chance, above all [`Faults`]; the same seed gives the same run, event for event
-//! ([`SimWorld::trace_hash`]).
+//! A [`SimWorld`] holds virtual time, a queue of events, TCP connections (windows, FIN, RST,
+//! latency) and all of their users: drivers of real workers ([`SimDriver`]) and scripted parties
+//! ([`Actor`]). One seed decides everything that is left to chance, above all [`Faults`]; the same
+//! seed gives the same run, event for event ([`SimWorld::trace_hash`]).
 //!
 //! ```text
 //!   loop: world.step() -> Event      something arrived, an actor was called
 //!                      -> Turn(n)    call the turn of the worker that owns driver n, once
 //!                      -> Idle       nothing will ever happen again
 //! ```
-//! What the network keeps to is Linux: bytes that were received are still handed out after a reset, the error is
-//! reported once, closing with unread bytes resets. What it leaves out: retransmission, congestion, TIME_WAIT.
+//! The network behaves like Linux: received bytes are still handed out after a reset, the error is
+//! reported once, closing with unread bytes resets. It leaves out retransmission, congestion,
+//! TIME_WAIT.
 
 mod actor;
 mod begun;
@@ -48,7 +49,7 @@ use world::World;
 /// Sizes and manners of a world.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
     /// Bytes that one direction of a connection holds between the two owners, at least 1.
     pub window_bytes: usize,
@@ -58,14 +59,15 @@ pub struct Settings {
     pub large_buffers: u32,
     /// Sockets of each driver, listeners included; above it connects and accepts fail for lack of descriptors.
     pub sockets_max: u32,
-    /// Drivers look for what has arrived only during a turn, like epoll; otherwise at once, like io_uring.
+    /// Drivers look for arrived bytes only during a turn, like epoll; otherwise at once, like
+    /// io_uring.
     pub lazy: bool,
     /// Longest time that a turn of a worker takes, microseconds, at least 1.
     pub turn_us_max: u64,
 }
 
 impl Settings {
-    /// Nothing goes wrong, everything is plenty.
+    /// Without faults, and plenty of everything.
     pub fn calm() -> Settings {
         Settings {
             faults: Faults::none(),
@@ -130,8 +132,9 @@ impl SimWorld {
         self.world.borrow_mut().add_actor(Box::new(actor));
     }
 
-    /// A real listener that stands for `address` when it is given to [`crate::Driver::listen`] of a driver of this world:
-    /// for code that takes listeners. Several for one address share what arrives there.
+    /// A real listener that stands for `address` when it is given to [`crate::Driver::listen`] of a
+    /// driver of this world: for code that takes listeners. Several for one address share its
+    /// connections.
     ///
     /// # Errors
     /// The operating system's: no socket could be made.
@@ -141,18 +144,20 @@ impl SimWorld {
         Ok(listener)
     }
 
-    /// Connects of actors to `to` come out at the listeners of `door` from now on, with where they were going
-    /// ([`crate::Driver::destination`]): as routes lead packets on a router. Those of drivers don't.
+    /// From now on connects of actors to `to` come out at the listeners of `door`, with their
+    /// original destination ([`crate::Driver::destination`]): as routes lead packets on a router.
+    /// Those of drivers don't.
     pub fn lead(&self, to: SocketAddr, door: SocketAddr) {
         self.world.borrow_mut().led.insert(to, door);
     }
 
-    /// Goes on by one event or one turn.
+    /// Advances by one event or one turn.
     pub fn step(&self) -> Step {
         self.step_until(u64::MAX)
     }
 
-    /// The same, but time stops at `until_us`: what comes later does not happen, and the answer is [`Step::Idle`].
+    /// The same, but time stops at `until_us`: later events do not happen, and the result is
+    /// [`Step::Idle`].
     pub fn step_until(&self, until_us: u64) -> Step {
         self.world.borrow_mut().step(until_us)
     }
@@ -192,7 +197,7 @@ impl SimWorld {
         self.world.borrow().seed
     }
 
-    /// Changes the dials from now on; what is on its way stays on its way.
+    /// Changes the dials from now on; anything on its way is unaffected.
     pub fn set_faults(&self, faults: Faults) {
         self.world.borrow_mut().settings.faults = faults;
     }

@@ -1,5 +1,5 @@
-//! How the world calls actors, and what actors ask of it. A callback runs inside an event; what it asks happens through
-//! later events, so no actor is ever entered twice.
+//! How the world calls actors, and the requests of actors. A callback runs inside an event; its
+//! requests take effect through later events, so no actor is ever entered twice.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -116,7 +116,7 @@ impl World {
 
     pub(super) fn close_actor(&mut self, id: EndId) {
         let Some(end) = self.ends.get_mut(id) else { return };
-        // A real program would linger; here the rest goes past the window at once.
+        // A real program would linger; here the rest is sent past the window at once.
         if !end.outbox.is_empty() && !end.shut && end.peer.is_some() {
             let bytes = end.outbox.split().freeze();
             self.push(id, bytes);

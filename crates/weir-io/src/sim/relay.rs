@@ -1,8 +1,9 @@
-//! Relays of a simulated driver: what arrives at one socket is written to the other, in the turns of their driver, as the real
-//! ones do it. Called by `driver.rs` and `completions.rs`.
+//! Relays of a simulated driver: bytes that arrive at one socket are written to the other, in the
+//! turns of their driver, as by the real drivers. Called by `driver.rs` and `completions.rs`.
 //!
-//! The network does to relayed bytes what it does to all (pieces, delays, resets), and the dials `short_read` and `short_write`
-//! cut what is moved at a time. Bound: [`CHUNK_BYTES`] between the two sockets in each direction.
+//! The network does to relayed bytes what it does to all (pieces, delays, resets), and the dials
+//! `short_read` and `short_write` limit the bytes that are moved at a time. Bound: [`CHUNK_BYTES`]
+//! between the two sockets in each direction.
 
 use std::io;
 
@@ -65,7 +66,7 @@ impl SimRelay {
 }
 
 impl DriverState {
-    /// A send of the time before the relay failed.
+    /// A send from before the relay failed.
     pub(super) fn relay_failed(&mut self, socket: Socket, errno: i32) {
         let Some(index) = self.get(socket).and_then(|socket| socket.relay) else { return };
         let Some(relay) = &mut self.relays[index] else { return };
@@ -104,7 +105,7 @@ impl World {
         }
     }
 
-    /// What was received and not handed out becomes the relay's.
+    /// Received bytes that were not handed out become the relay's.
     fn hand_over(&mut self, driver: usize, socket: Socket, side: usize, relay: &mut SimRelay) {
         let state = &mut self.drivers[driver];
         let mut kept = std::collections::VecDeque::new();
@@ -148,7 +149,7 @@ impl World {
         }
     }
 
-    /// Moves what can be moved.
+    /// Moves as many bytes as possible.
     pub(super) fn pump_relay(&mut self, driver: usize, socket: Socket) {
         let Some(index) = self.drivers[driver].get(socket).and_then(|socket| socket.relay) else { return };
         let Some(mut relay) = self.drivers[driver].relays[index].take() else { return };
@@ -209,7 +210,7 @@ impl World {
         }
     }
 
-    /// Writes some of what waits. False when there is no room.
+    /// Writes some of the waiting bytes. False when the sink has no room.
     fn write_some(&mut self, sink: EndId, flow: &mut SimFlow) -> Result<bool, i32> {
         let window_bytes = self.settings.window_bytes;
         let Some(end) = self.ends.get_mut(sink) else { return Err(libc::EPIPE) };
@@ -230,7 +231,7 @@ impl World {
         Ok(true)
     }
 
-    /// Takes some of what has arrived. False when there is nothing.
+    /// Takes some of the arrived bytes. False when none are there.
     fn read_some(&mut self, source: EndId, relay: &mut SimRelay, from: usize) -> bool {
         let short = self.rng.chance(self.settings.faults.short_read);
         let flow = &mut relay.flows[from];

@@ -1,4 +1,5 @@
-//! Connections that go from one driver of the world to another. Called by [`super::SimDriver`] and by a turn.
+//! Connections that move from one driver of the world to another. Called by [`super::SimDriver`]
+//! and by a turn.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use super::world::World;
 use crate::released::{Rest, Which};
 use crate::{Completion, Event, Loose, Receive, Socket, Token};
 
-/// Ends that were closed by whoever had them.
+/// Ends that were closed by their holders.
 pub(super) type Dropped = Arc<Mutex<Vec<EndId>>>;
 
 /// An end that no driver has. Dropping it closes it, with the next step of its world.
@@ -55,7 +56,7 @@ pub(super) fn release(world: &mut World, driver: usize, socket: Socket) -> bool 
     true
 }
 
-/// Hands out connections of which nothing is in flight, at the end of a turn.
+/// Hands out released connections without anything in flight, at the end of a turn.
 pub(super) fn let_go(world: &mut World, driver: usize, into: &mut Vec<Completion>) {
     for socket in std::mem::take(&mut world.drivers[driver].releasing) {
         if world.rng.chance(world.settings.faults.late_completion) {
@@ -95,13 +96,13 @@ pub(super) fn take_in(world: &mut World, driver: usize, loose: Loose, token: Tok
     let socket = world.drivers[driver].insert(token, Kind::Stream { end: id, connected: true });
     if let Some(end) = world.ends.get_mut(id) {
         end.owner = Owner::Driver { driver, socket };
-        // The kernel tells each end of the stream as often as somebody asks.
+        // The kernel reports each end of the stream as often as it is asked.
         end.told = false;
     }
     Ok(socket)
 }
 
-/// Closes what was dropped.
+/// Closes the dropped ends.
 pub(super) fn close_dropped(world: &mut World) {
     let dropped = std::mem::take(&mut *world.dropped.lock().unwrap_or_else(PoisonError::into_inner));
     dropped.into_iter().for_each(|end| world.close_end(end, false));

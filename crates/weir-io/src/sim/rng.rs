@@ -51,7 +51,7 @@ impl Rng {
         &items[self.index(items.len())]
     }
 
-    /// A stream of its own, so that one actor's draws don't move another's.
+    /// A separate stream, so that one actor's draws don't move another's.
     pub fn fork(&mut self, label: u64) -> Rng {
         Rng::new(mix(self.next_u64() ^ label))
     }

@@ -1,5 +1,5 @@
-//! The simulated network keeps to what it promises: each test looks at one promise from both sides of a connection,
-//! a driver's and an actor's; the last ones run a whole echo program over random networks.
+//! The simulated network keeps its promises: each test looks at one promise from both sides of a connection, a
+//! driver's and an actor's; the last ones run a whole echo program over random networks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ fn server() -> SocketAddr {
     SERVER.parse().expect("an address")
 }
 
-/// What an actor saw and what it is told to do, shared with the test.
+/// The events that an actor saw and the action that it has to take, shared with the test.
 #[derive(Default)]
 struct Shared {
     received: Vec<u8>,

@@ -1,4 +1,5 @@
-//! What happened in a simulation, as one number to compare runs by, and the last lines of it for people.
+//! The events of a simulation, as one number to compare runs by, and the last of them as lines for
+//! people.
 
 use std::collections::VecDeque;
 

@@ -28,7 +28,7 @@ pub(super) const SYN_AGAIN_US: u64 = 1_000_000;
 /// The time at which a world begins, microseconds.
 pub const START_US: u64 = 1_000_000;
 
-/// Who accepts what arrives at an address.
+/// The owner that accepts connections to an address.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) by: Listener,
@@ -62,13 +62,14 @@ pub(super) struct World {
     pub(super) trace: Trace,
     /// Addresses that stand for real listeners, by the port of the real one.
     pub(super) aliases: BTreeMap<u16, SocketAddr>,
-    /// Where connects of actors to an address come out instead: whoever accepts them there is told that address.
+    /// Other addresses at which connects of actors to an address come out: the listener there
+    /// learns that address.
     pub(super) led: BTreeMap<SocketAddr, SocketAddr>,
-    /// Ends that somebody has closed who had them from a driver.
+    /// Ends that were closed by a holder that had them from a driver.
     pub(super) dropped: Dropped,
     /// Connects that no driver has yet, in the order in which they were begun.
     pub(super) begun: Vec<Begun>,
-    /// Who gets copies of first packets.
+    /// The actor that gets copies of first packets.
     pub(super) watch: Option<Watch>,
     queue: BinaryHeap<Entry>,
     sequence: u64,

@@ -68,8 +68,8 @@ impl Group {
             self.tail = self.tail.wrapping_add(1);
             self.in_ring += 1;
         }
-        // SAFETY: `base` is the registered ring, whose first entry's reserved field is the tail; it is aligned for u16 and
-        // both sides access it atomically.
+        // SAFETY: `base` is the registered ring, and the reserved field of its first entry is the
+        // tail; it is aligned for u16 and both sides access it atomically.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
         tail.store(self.tail, Ordering::Release);
     }

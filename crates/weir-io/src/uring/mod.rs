@@ -58,23 +58,23 @@ const ACCEPTING: u32 = 1 << (OWN_BITS + 4);
 const FED: u32 = 1 << (OWN_BITS + 5);
 /// A poll for a relay is in flight.
 const POLLING: u32 = 1 << (OWN_BITS + 6);
-/// A listener that is another process's from now on; it is closed when its accept is over.
+/// A listener that belongs to another process from now on; it is closed when its accept is over.
 const HANDED_OVER: u32 = 1 << (OWN_BITS + 7);
 /// A listener that other drivers accept from as well.
 const SHARED: u32 = 1 << (OWN_BITS + 8);
-/// What arrives may come later.
+/// Arriving bytes may come later.
 const DEFERRED: u32 = 1 << (OWN_BITS + 9);
-/// The accept in flight only tells that somebody is there.
+/// The accept in flight only reports that a client is there.
 const POLLED: u32 = 1 << (OWN_BITS + 10);
 /// How it is received changes before the next system call.
 const CHANGED: u32 = 1 << (OWN_BITS + 11);
 /// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever since.
 const DRAINED: u32 = 1 << (OWN_BITS + 12);
-/// Of every second receive: tells the cancellation of this one from that of the one before. There are never more of them, because
-/// the kernel posts the outcome of a cancellation before that of a receive queued behind it.
+/// Of every second receive: distinguishes its cancellation from that of the receive before. More never exist: the
+/// kernel posts the outcome of a cancellation before that of a receive queued behind it.
 const ODD: u32 = 1 << (OWN_BITS + 13);
 
-/// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
+/// Time that [`Drop`] waits for the kernel to release memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
 
 /// Completions of one call that suggest that the kernel stopped at its limit.
@@ -88,13 +88,13 @@ pub struct Uring {
     /// Small, large.
     groups: [Group; 2],
     scarce: Scarce,
-    /// Those of the current reaping that go to the end of the queue.
+    /// Those of the current reaping that move to the end of the queue.
     sated: [Vec<Socket>; 2],
     /// Sockets whose receive is brought in line with what is wanted before the next system call, each once.
     changed: Vec<Socket>,
     /// Bytes that this turn has received into small buffers.
     small_bytes: usize,
-    /// Listeners that pause after a failure, and when they go on.
+    /// Listeners that pause, and when they resume.
     paused: Vec<(Socket, u64)>,
     later: Later,
     refused: Refused,
@@ -104,7 +104,7 @@ pub struct Uring {
     pub(crate) relays: Relays,
     over: Vec<Over>,
     releases: Releases,
-    /// Cancellations queued since the last system call: each brings a completion at once that nobody waits for.
+    /// Cancellations queued since the last system call: each brings a completion at once that no caller waits for.
     cancelled: u32,
     entries: Vec<Entry>,
     /// The last reaping left completions for the next one, or may have.
@@ -187,7 +187,7 @@ impl Uring {
         }
     }
 
-    /// What is done before the kernel is asked: buffers, pauses, completions that need no kernel.
+    /// The work before the kernel is asked: buffers, pauses, completions that need no kernel.
     fn prepare(&mut self, into: &mut Vec<Completion>) {
         self.feed(Class::Small);
         self.feed(Class::Large);
@@ -202,14 +202,14 @@ impl Uring {
         self.finish_releases(into);
     }
 
-    /// Asks the kernel once, and again as long as it has whole batches. True when somebody woke this driver.
+    /// Asks the kernel once, and again as long as it has whole batches. True when another thread woke this driver.
     fn wait_and_reap(&mut self, wait: Wait, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
         self.enter(wait)?;
         let woken = self.wake.rise();
         self.now_us = clock_us();
         let mut reaped = self.reap(into);
-        // The kernel runs about 20 pieces of deferred work a call. Its flag alone does not tell that there is more: it is
-        // set after the work was queued, so when the work was done in between it stays up with nothing behind it.
+        // The kernel runs about 20 pieces of deferred work a call. Its flag alone does not prove that it has more: it is
+        // set after the work was queued, so it remains set without cause when the work was done in between.
         while reaped >= WHOLE_BATCH
             && self.ring.has_pending_work()
             && into.len() - before < self.options.completions_per_turn
@@ -222,7 +222,7 @@ impl Uring {
         Ok(woken)
     }
 
-    /// One system call, asleep for others to see only if it may really wait.
+    /// One system call, marked as asleep for others only if it may really wait.
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let may_wait = wait != Wait::No && self.wake.fall_asleep();
         let cancelled = std::mem::take(&mut self.cancelled);
@@ -242,7 +242,7 @@ impl Uring {
         }
     }
 
-    /// What a relay needs to know of a socket; None when it can't be relayed.
+    /// The facts about a socket that a relay needs; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
         let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
@@ -265,7 +265,7 @@ impl Driver for Uring {
         let socket = self.start_socket(fd, token);
         let slot = self.table.slot(socket.index);
         slot.set(table::LISTENER);
-        // There is one at a path, for all drivers.
+        // A path has one listener for all drivers.
         if self.options.shared_listeners || is_unix(fd) {
             slot.set(SHARED);
         }
@@ -328,7 +328,7 @@ impl Driver for Uring {
     }
 
     fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
-        // Else what has to wait would fail instead (io_uring_enter(2)).
+        // Otherwise operations that have to wait would fail instead (io_uring_enter(2)).
         rustix::io::ioctl_fionbio(&begun, false)?;
         let fd = begun.into_raw_fd();
         let socket = self.start_socket(fd, token);
@@ -461,7 +461,7 @@ impl Driver for Uring {
         if polling {
             self.cancel_ignored(Kind::Relay, socket);
         }
-        // In order behind the cancellations; what is still in flight holds its own reference to the file.
+        // In order behind the cancellations; operations still in flight hold their own references to the file.
         let close = opcode::Close::new(types::Fd(fd)).build().flags(squeue::Flags::SKIP_SUCCESS);
         self.push(close.user_data(user_data(Kind::Ignored, socket)));
         self.pending.retain(|completion| completion.socket != socket);
@@ -535,8 +535,8 @@ impl Driver for Uring {
         let begun_us = self.now_us;
         let until_us = wait_us.map(|us| begun_us.saturating_add(us));
         let (mut woken, mut relayed) = (false, false);
-        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait, nor does what relays move,
-        // for a while.
+        // Completions without an owner (cancellations, buffers that came back) do not end the wait, nor do the bytes
+        // that relays move, for a while.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             self.prepare(into);
@@ -574,7 +574,7 @@ impl Driver for Uring {
 }
 
 impl Drop for Uring {
-    /// Closes all sockets and waits until the kernel has let go of all memory.
+    /// Closes all sockets and waits until the kernel has released all memory.
     fn drop(&mut self) {
         for socket in self.table.occupied() {
             self.close(socket);
@@ -587,7 +587,7 @@ impl Drop for Uring {
             }
             self.reap(&mut rest);
         }
-        // What the kernel did not take within the time is closed with the ring; its memory must not be reused then.
+        // Operations that the kernel did not finish in time are closed with the ring; their memory must not be reused.
         if self.table.live() > 0 {
             std::mem::forget(std::mem::take(&mut self.sends));
             self.groups.iter().for_each(|group| group.pool.leak());

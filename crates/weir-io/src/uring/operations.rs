@@ -13,7 +13,7 @@ use super::{
     Uring,
 };
 
-/// What an operation is, in the top bits of its `user_data`.
+/// The kind of an operation, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Receive = 1,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     /// Cancellation of a receive that is not [`ODD`].
     CancelEven = 5,
     Wake = 6,
-    /// Nobody waits for the outcome.
+    /// The outcome is ignored.
     Ignored = 7,
     /// Readiness for a relay.
     Relay = 8,
@@ -56,8 +56,9 @@ pub(super) fn decode(user_data: u64) -> (Kind, Socket) {
 impl Uring {
     /// Queues an operation whose memory is in `scratch`, `sends` or the pools.
     pub(super) fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: `scratch` is cleared only when everything was submitted; payloads stay in `sends` until their completion
-        // was reaped; pool memory is only reached through the registered rings.
+        // SAFETY: `scratch` is cleared only when everything was submitted; payloads remain in
+        // `sends` until their completion was reaped; pool memory is only reached through the
+        // registered rings.
         unsafe { self.ring.push(entry) };
     }
 
@@ -84,7 +85,7 @@ impl Uring {
         self.push(entry.user_data(user_data(Kind::Accept, socket)));
     }
 
-    /// Has the kernel tell when a socket of a relay becomes ready; multishot is edge-triggered.
+    /// Makes the kernel report when a socket of a relay becomes ready; multishot is edge-triggered.
     pub(super) fn watch_relayed(&mut self, socket: Socket) {
         let slot = self.table.slot(socket.index);
         slot.set(POLLING);
@@ -93,12 +94,13 @@ impl Uring {
         self.push(poll.build().user_data(user_data(Kind::Relay, socket)));
     }
 
-    /// Notes that the receive of a socket may have to change. It does so before the next system call, so that only what is wanted then
-    /// counts: a receive on a socket with bytes takes them, up to 33 buffers of them, in the call that submits it, and a cancellation
-    /// behind it comes too late.
+    /// Notes that the receive of a socket may have to change. It changes before the next system
+    /// call, so that only the mode at that time counts. A receive on a socket with bytes takes
+    /// them, up to 33 buffers of them, in the call that submits it, and a cancellation behind it
+    /// comes too late.
     pub(super) fn change(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
-        // It was off when a buffer came for it: it goes on waiting where it was.
+        // It was off when a buffer came for it: it keeps its place among the waiting.
         if let Receive::Once(class) | Receive::Many(class) = slot.want()
             && !slot.has(ARMED | STARVED | DEFERRED | table::ENDED)
             && self.scarce.keeps(socket)
@@ -111,7 +113,7 @@ impl Uring {
         }
     }
 
-    /// Brings the receives of all sockets in line that may have to change.
+    /// Updates the receives of all sockets for which they may have to change.
     pub(super) fn carry_out_changes(&mut self) {
         let mut changed = std::mem::take(&mut self.changed);
         for socket in changed.drain(..) {
@@ -122,14 +124,14 @@ impl Uring {
         }
         self.changed = changed;
         for class in [Class::Small, Class::Large] {
-            // Of those that wait only now the pool has to know.
+            // The pool has to know about those that wait only now.
             if self.groups[class as usize].armed() == 0 {
                 self.feed(class);
             }
         }
     }
 
-    /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.
+    /// Makes the receive in flight match the wanted mode: arms, cancels, or leaves it.
     pub(super) fn reconcile(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
         if slot.has(table::ENDED | table::LISTENER) {
@@ -146,12 +148,12 @@ impl Uring {
         }
     }
 
-    /// Whether what arrives on a socket may come later.
+    /// Whether bytes that arrive on a socket may come later.
     pub(super) fn is_deferred(&mut self, socket: Socket) -> bool {
         self.table.named(socket).is_some_and(|slot| slot.has(DEFERRED))
     }
 
-    /// Something has come on a socket that is looked at from time to time.
+    /// Something has come on a deferred socket.
     pub(super) fn receive_deferred(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
         if let Receive::Once(class) | Receive::Many(class) = slot.want()
@@ -169,7 +171,8 @@ impl Uring {
         self.push(entry.user_data(user_data(kind, socket)));
     }
 
-    /// Queues a receive. Where others wait for a buffer, a socket that may have bytes waits behind them.
+    /// Queues a receive. Where others wait for a buffer, a socket that may have bytes waits behind
+    /// them.
     fn arm_receive(&mut self, socket: Socket, how: Receive) {
         let (Receive::Once(class) | Receive::Many(class)) = how else { return };
         let group = &mut self.groups[class as usize];
@@ -188,7 +191,7 @@ impl Uring {
         self.queue_receive(socket, class, matches!(how, Receive::Many(_)));
     }
 
-    /// Queues a receive, whoever waits.
+    /// Queues a receive, regardless of waiting sockets.
     fn queue_receive(&mut self, socket: Socket, class: Class, many: bool) {
         let group = &self.groups[class as usize];
         let (id, bytes) = (group.id(), group.pool.size());
@@ -208,9 +211,10 @@ impl Uring {
         self.push(entry.user_data(user_data(Kind::Receive, socket)));
     }
 
-    /// Takes buffers back from other threads, hands free ones to the kernel, and arms those that waited for them, oldest first,
-    /// as many as there are buffers, and each for one: a receive of many takes up to 33 in the call that submits it. Goes before all
-    /// other receives of a turn, which would have the buffers otherwise.
+    /// Takes buffers back from other threads, hands free ones to the kernel, and arms those that
+    /// waited for them, oldest first, as many as there are buffers, and each for one: a receive of
+    /// many takes up to 33 in the call that submits it. Runs before all other receives of a turn,
+    /// which would get the buffers otherwise.
     pub(super) fn feed(&mut self, class: Class) {
         let group = &mut self.groups[class as usize];
         if self.scarce.is_empty(class) {
@@ -232,10 +236,11 @@ impl Uring {
                 continue;
             };
             if wanted != class {
-                // It waits for the other ones from now on.
+                // It waits for buffers of the other class from now on.
                 self.change(socket);
             } else if !slot.has(ARMED | table::ENDED) {
-                // Receives that the kernel has may use the buffers up before this one.
+                // Receives that the kernel already has may use the buffers up before this receive
+                // does.
                 self.scarce.keep(place, socket);
                 self.queue_receive(socket, class, false);
                 left -= 1;
@@ -243,8 +248,8 @@ impl Uring {
         }
     }
 
-    /// Whether sockets wait for a buffer although there are some, for those in front of them may have nothing to receive; or for what was
-    /// noted of them to be carried out.
+    /// Whether sockets wait for a buffer although some are free, because those in front of them may
+    /// have nothing to receive; or wait for a noted change to be carried out.
     pub(super) fn may_feed(&self) -> bool {
         let may_feed = |class: Class| self.groups[class as usize].armed() > 0 && !self.scarce.is_empty(class);
         may_feed(Class::Small) || may_feed(Class::Large) || !self.changed.is_empty()
@@ -254,7 +259,7 @@ impl Uring {
         let slot = self.table.slot(socket.index);
         let fd = types::Fd(slot.fd);
         let Some(outgoing) = self.sends.get(slot.send) else { return };
-        // With WAITALL the kernel goes on by itself after a short send.
+        // With WAITALL the kernel continues after a short send without being asked.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match outgoing.next() {
             Next::Nothing => return,

@@ -1,6 +1,7 @@
-//! What completions of the ring mean. Called by [`super::Uring::turn`] and on drop.
+//! Handles the completions of the ring. Called by [`super::Uring::turn`] and on drop.
 //!
-//! Each handler first updates what is in flight, then delivers, then brings the socket in line with what is wanted.
+//! Each handler first updates what is in flight, then delivers, then makes the socket match the
+//! wanted mode.
 
 use std::io;
 
@@ -18,7 +19,8 @@ use super::{
     ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, ODD, POLLED, POLLING, SHARED, Uring,
 };
 
-/// Most that is taken from a listener at a path that is handed over: its queue has no more.
+/// Most connections that are taken from a listener at a path that is handed over: its queue has no
+/// more.
 const REST_MAX: u32 = 65_535;
 
 impl Uring {
@@ -77,7 +79,8 @@ impl Uring {
         } else {
             self.deliver(socket, token, class, entry.result, buffer, into);
         }
-        // One that goes on needs nothing: whatever it should be instead, its cancellation is on the way.
+        // A receive that continues needs nothing: whatever it should be instead, its cancellation
+        // is on the way.
         if !entry.more() {
             self.change(socket);
             // More may be there than one buffer holds.
@@ -87,7 +90,7 @@ impl Uring {
         }
     }
 
-    /// The buffer that came with a completion, if it holds bytes for somebody.
+    /// The buffer that came with a completion, if it holds wanted bytes.
     fn filled(&mut self, class: Class, entry: Entry, unwanted: bool) -> Option<RecvBuf> {
         let id = entry.buffer()?;
         let group = &mut self.groups[class as usize];
@@ -102,7 +105,7 @@ impl Uring {
         Some(group.pool.lend(id, entry.result as u32))
     }
 
-    /// A receive of the time before the relay.
+    /// A receive from before the relay.
     fn deliver_to_relay(&mut self, socket: Socket, entry: Entry, buffer: Option<RecvBuf>) {
         match (buffer, -entry.result) {
             (Some(buffer), _) => {
@@ -182,7 +185,7 @@ impl Uring {
         into.push(Completion { token, socket, event });
     }
 
-    /// Nothing more will be received: nobody looks any more either.
+    /// Nothing more will be received, so no further looks are needed either.
     fn receiving_ends(&mut self, socket: Socket) {
         let slot = self.table.slot(socket.index);
         slot.set(table::ENDED);
@@ -192,8 +195,8 @@ impl Uring {
         }
     }
 
-    /// One call used up the buffers that the kernel had. Who got some of them queues behind who got none: one fast sender
-    /// may take them all, call after call.
+    /// One call used up the buffers that the kernel had. Sockets that got some of them queue behind
+    /// those that got none: one fast sender may take them all, call after call.
     fn queue_for_buffer(&mut self, socket: Socket, class: Class) {
         let slot = self.table.slot(socket.index);
         if slot.want() == Receive::Off || slot.has(table::STARVED) {
@@ -209,11 +212,11 @@ impl Uring {
         }
     }
 
-    /// A cancellation found nothing to cancel, or the receive was just then busy.
+    /// A cancellation found nothing to cancel, or the receive was busy at that moment.
     fn on_cancel(&mut self, socket: Socket, odd: bool) {
         let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
-        // One that came too late for its receive says nothing of the next one. Each would bring forth another cancellation, and
-        // their completions would delay those of receives.
+        // A cancellation that came too late for its receive says nothing about the next one. Each
+        // would cause another cancellation, and their completions would delay those of receives.
         if !slot.has(ARMED) || slot.has(ODD) != odd {
             return;
         }
@@ -269,7 +272,7 @@ impl Uring {
         }
         let result = match entry.result {
             ..0 => Err(io::Error::from_raw_os_error(-entry.result)),
-            // Of one that somebody else has begun: what it is ready for, and not how it has ended.
+            // For a connect that was begun elsewhere: its readiness, and not its outcome.
             _ => connect_result(slot.fd),
         };
         into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
@@ -310,9 +313,9 @@ impl Uring {
         self.after_accepting(listener, token, code, into);
     }
 
-    /// Goes on to accept, or pauses because that failed.
+    /// Continues to accept, or pauses because that failed.
     fn after_accepting(&mut self, listener: Socket, token: Token, code: i32, into: &mut Vec<Completion>) {
-        // Cancelled: it is to go on with pauses.
+        // Cancelled: it is to continue with pauses.
         if code <= 0 || code == libc::ECANCELED || concerns_one_connection(code) {
             return self.arm_accept(listener);
         }
@@ -323,13 +326,13 @@ impl Uring {
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
     }
 
-    /// Whether who waits at a listener is left to another driver for a moment.
+    /// Whether the clients that wait at a listener are left to another driver for a moment.
     fn leaves_to_others(&mut self, listener: Socket) -> bool {
         let is_shared = self.table.slot(listener.index).has(SHARED);
         is_shared && self.courtesy.leaves(listener.index, || true, self.now_us)
     }
 
-    /// Accepts whoever was left to another driver and is still there.
+    /// Accepts the clients that were left to another driver and are still there.
     pub(super) fn take_up(&mut self, listener: Socket) {
         let Some(slot) = self.table.named(listener) else { return };
         let (fd, token) = (slot.fd, slot.token);
@@ -339,8 +342,9 @@ impl Uring {
         self.pending = into;
     }
 
-    /// Takes from a listener what waits there, up to the limit of a turn. 0, or why accepting failed; that another
-    /// driver was faster is no failure. And whether nobody is left.
+    /// Takes waiting connections from a listener, up to the limit of a turn. Returns 0, or why
+    /// accepting failed; it is no failure that another driver was faster. And whether no client is
+    /// left.
     fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> (i32, bool) {
         for _ in 0..self.options.accepts_per_turn {
             if self.table.is_full() {
@@ -356,10 +360,11 @@ impl Uring {
         (0, false)
     }
 
-    /// Takes from a listener that is handed over what waits there. The kernel tells one process of a connection (io_uring accepts in
-    /// turn): one that it has told this process of, and not the other, would wait until another one comes.
+    /// Takes the waiting connections from a listener that is handed over. The kernel reports a
+    /// connection to one process (io_uring accepts in turn): one that it has reported to this
+    /// process, and not to the other, would wait until another one comes.
     fn accept_rest(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) {
-        // What waits at a path is not told: all of it, then.
+        // The queue at a path is not reported: all of it, then.
         let waiting = accept_queue(fd).map_or(REST_MAX, |queue| queue.waiting);
         for _ in 0..waiting {
             self.stats.syscalls += 1;
@@ -372,7 +377,7 @@ impl Uring {
         if closing {
             return close_fd(fd);
         }
-        // It fails when the client has reset the connection already: nobody is there any more.
+        // It fails when the client has already reset the connection, and so has gone.
         let Ok(peer) = peer_address(fd) else { return close_fd(fd) };
         if self.table.slot(listener.index).has(table::DEAF) {
             listen_again(fd);

@@ -1,7 +1,9 @@
-//! Connections that go to another driver, and come from one. Called by the commands of [`super::Uring`], its turn and `reap`.
+//! Connections that are released to another driver, and taken in from one. Called by the commands
+//! of [`super::Uring`], its turn and `reap`.
 //!
-//! Sockets are named by real descriptors here, never by registered ones: any ring can take one. A receive in flight has taken bytes from the
-//! kernel, or will until its cancellation is carried out: they belong to whoever gets the connection.
+//! Sockets are named by real descriptors here, never by registered ones: any ring can take one. A
+//! receive in flight has taken bytes from the kernel, or will until its cancellation is carried
+//! out: they belong to the next holder of the connection.
 
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -14,7 +16,7 @@ use super::ring::Entry;
 use super::{ARMED, Uring};
 
 impl Uring {
-    /// Lets a connection go as soon as nothing of it is in flight.
+    /// Releases a connection as soon as nothing of it is in flight.
     pub(super) fn begin_release(&mut self, socket: Socket) -> bool {
         let busy = table::LISTENER | table::CONNECTING | table::RELAYING | table::RELEASING;
         let free = self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
@@ -34,7 +36,7 @@ impl Uring {
         true
     }
 
-    /// What a receive brings after its connection was let go.
+    /// Bytes that a receive brings after its connection was released.
     pub(super) fn received_last(&mut self, socket: Socket, entry: Entry, buffer: Option<RecvBuf>) {
         let rest = self.releases.rest(socket);
         match (buffer, -entry.result) {
@@ -55,7 +57,7 @@ impl Uring {
         self.releases.is_ready(socket);
     }
 
-    /// Hands out those of which nothing is in flight.
+    /// Hands out those without anything in flight.
     pub(super) fn finish_releases(&mut self, into: &mut Vec<Completion>) {
         for socket in self.releases.take_ready() {
             let Some(slot) = self.table.named(socket) else { continue };

@@ -1,7 +1,8 @@
-//! The ring itself: set-up, queueing, the one system call. Knows nothing of sockets. Called by [`super::Uring`] and the probe.
+//! The ring itself: set-up, queueing, the one system call. Knows nothing about sockets. Called by
+//! [`super::Uring`] and the probe.
 //!
-//! Bound: `queue_entries` operations wait in shared memory; what does not fit because the kernel refuses to take more (lack
-//! of memory) waits in `backlog`, which the number of sockets bounds.
+//! Bound: `queue_entries` operations wait in shared memory; further ones, when the kernel refuses
+//! to take more (lack of memory), wait in `backlog`, which the number of sockets bounds.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +30,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The operation goes on.
+    /// The operation continues.
     pub(crate) fn more(self) -> bool {
         cqueue::more(self.flags)
     }
@@ -45,7 +46,7 @@ impl Entry {
 pub(crate) enum Wait {
     /// Not at all.
     No,
-    /// At most so many microseconds.
+    /// At most this number of microseconds.
     Us(u64),
     /// Until something happens.
     Forever,
@@ -64,7 +65,7 @@ impl Wait {
     }
 }
 
-/// A ring with one issuer, whose completions run only inside [`Ring::enter`].
+/// A ring with one issuer; its completions run only inside [`Ring::enter`].
 pub(crate) struct Ring {
     ring: IoUring,
     backlog: VecDeque<squeue::Entry>,
@@ -104,8 +105,9 @@ impl Ring {
     /// Queues an operation; submits early when the queue is full.
     ///
     /// # Safety
-    /// What the operation points at must stay valid until it is submitted (see [`Ring::is_drained`]); buffers that it reads
-    /// or writes, until its last completion was reaped.
+    /// Memory that the operation points at must remain valid until it is submitted (see
+    /// [`Ring::is_drained`]); buffers that it reads or writes, until its last completion was
+    /// reaped.
     pub(crate) unsafe fn push(&mut self, entry: squeue::Entry) {
         // Behind the backlog, because the order of operations on a socket matters.
         if !self.backlog.is_empty() {
@@ -141,8 +143,9 @@ impl Ring {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Submits what is queued, lets the kernel run what became ready, and waits for a completion as told, unless
-    /// there is one already. The first `skip` completions do not end the wait: those of cancellations, which come at once.
+    /// Submits queued operations, lets the kernel run those that became ready, and waits for a
+    /// completion as `wait` says, unless one is there already. The first `skip` completions do not
+    /// end the wait: those of cancellations, which come at once.
     ///
     /// # Errors
     /// Only what makes the ring unusable.
@@ -160,7 +163,8 @@ impl Ring {
         match result {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Time is up; a signal; short of memory or of completion space for now: what was not submitted stays queued.
+                // The time is up; a signal; short of memory or of completion space for now:
+                // operations that were not submitted remain queued.
                 Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => Ok(()),
                 _ => Err(error),
             },

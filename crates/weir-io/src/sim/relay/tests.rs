@@ -1,6 +1,7 @@
-//! Relays in a network where everything goes wrong: a client talks to an echoing origin through a program that passes bytes on
-//! itself until, at a point drawn from the seed, it hands both sockets to its driver. What comes back is what was sent, or a
-//! beginning of it where connections are harmed; nothing is left behind; a seed repeats its run.
+//! Relays in a network where everything fails: a client talks to an echoing origin through a
+//! program that forwards bytes itself until, at a point drawn from the seed, it hands both sockets
+//! to its driver. The echoed bytes are the sent ones, or a prefix of them where connections are
+//! harmed; nothing is left behind; a seed repeats its run.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -143,7 +144,8 @@ impl Tunnel {
             touched.push(completion.socket);
             self.handle(completion);
         }
-        // Only now: what else the turn brought was handed out and has to be passed on first.
+        // Only now: other bytes that the turn brought were handed out and have to be forwarded
+        // first.
         for socket in touched {
             if self.rng.chance(100) {
                 self.hand_over(socket);
@@ -234,7 +236,7 @@ impl Tunnel {
     }
 }
 
-/// What came of one run.
+/// The outcome of one run.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     trace: u64,
