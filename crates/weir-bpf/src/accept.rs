@@ -31,7 +31,7 @@ mod tests;
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/accept.bpf.o");
 const PROGRAM: &str = "choose";
 
-/// Addresses whose listeners are chosen from at a time.
+/// Addresses at which listeners are chosen at a time.
 pub const GROUPS_MAX: u32 = 64;
 /// Listeners at one address that are known for a place in it, for each worker: some may come from a
 /// predecessor.

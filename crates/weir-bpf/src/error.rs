@@ -9,12 +9,12 @@ use aya::programs::tc::TcError;
 use aya::{Ebpf, EbpfError};
 use rustix::io::Errno;
 
-/// Why the kernel does not run programs.
+/// Why the kernel runs no programs.
 #[derive(Debug)]
 pub enum BpfError {
-    /// The right to it is missing: CAP_BPF and CAP_NET_ADMIN.
+    /// The required capabilities are missing: CAP_BPF and CAP_NET_ADMIN.
     NotPermitted,
-    /// Anything else that the kernel said.
+    /// Any other error of the kernel.
     Kernel(String),
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn map<M: TryFrom<Map, Error = MapError>>(object: &mut Ebpf, name: &s
     M::try_from(map).map_err(of_map)
 }
 
-/// What the kernel said.
+/// Converts the kernel's error.
 pub(crate) fn io_error(error: MapError) -> io::Error {
     match error {
         MapError::SyscallError(error) => error.io_error,

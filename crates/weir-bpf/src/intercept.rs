@@ -27,20 +27,21 @@ const TAKES: &str = "to_servers";
 /// end later.
 const BEGUN_MAX: u32 = 1 << 16;
 
-/// An interface whose packets are looked at.
+/// An interface with packets that are examined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
     /// Its name.
     pub name: String,
     /// Its number.
     pub index: u32,
-    /// The header of its link, bytes: 14 of Ethernet, or none.
+    /// Bytes of its link header: 14 for Ethernet, or none.
     pub header_bytes: u32,
-    /// The number of the interface inside whose packets leave by it (macvlan), for [`Intercept::leave`]; None: there is none.
+    /// The number of the interface inside that sends packets by it (macvlan), for
+    /// [`Intercept::leave`]; None: it has none.
     pub beside: Option<u32>,
 }
 
-/// Where connections are led.
+/// Where connections are redirected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inside<'a> {
     /// The number of the namespace as seen from this one (IFLA_LINK_NETNSID of the interface).
@@ -80,7 +81,7 @@ pub struct Intercept {
     leaves: Option<FdLink>,
     /// Kept open so that no descriptor below theirs becomes free, which `leaves` would get.
     _ports: Array<MapData, u64>,
-    /// The programs stay in their places while they are open.
+    /// The programs remain attached while these are open.
     _links: Vec<FdLink>,
 }
 
@@ -90,7 +91,8 @@ pub struct Holding<'a> {
     /// The interface that leads out of it, an Ethernet that does not resolve addresses: its name
     /// and number.
     pub out: (&'a str, u32),
-    /// The TUN device that first packets are read from, and written to when held ones go on: its name and number.
+    /// The TUN device that first packets are read from, and to which they are written when held
+    /// ones continue: its name and number.
     pub device: (&'a str, u32),
     /// The address of both ends of `out`.
     pub hardware: [u8; 6],
@@ -125,7 +127,7 @@ impl Hold {
     }
 }
 
-/// The programs in the kernel, in no place yet.
+/// The programs in the kernel, not attached yet.
 pub struct Programs {
     object: Ebpf,
     holds: bool,
@@ -176,7 +178,7 @@ impl Programs {
     }
 }
 
-/// An address of Ethernet as words of a map.
+/// An Ethernet address as words of a map.
 fn words_of([a, b, c, d, e, f]: [u8; 6]) -> [u32; 2] {
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0])]
 }
@@ -208,7 +210,7 @@ impl Intercept {
         there.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(TAKES)))
     }
 
-    /// Begins. `ports` are those that clients connect to.
+    /// Begins. `ports` are the ports that clients connect to.
     ///
     /// # Errors
     /// See [`BpfError`]. Then nothing is changed.
@@ -270,7 +272,7 @@ impl Intercept {
     /// to be the first to be detached.
     ///
     /// # Errors
-    /// See [`BpfError`]. All is as before then.
+    /// See [`BpfError`]. Then nothing has changed.
     pub fn leave(&mut self, programs: &mut Programs, out: &str) -> Result<(), BpfError> {
         self.leaves = Some(attach(&mut programs.object, "leave", out, TcAttachType::Egress)?);
         Ok(())
@@ -323,7 +325,7 @@ fn leaks_nothing(version: KernelVersion) -> bool {
     branches.contains(&true) || version >= KernelVersion::new(6, 18, 0)
 }
 
-/// The programs in the kernel, in no place yet.
+/// Loads the programs into the kernel, attached nowhere yet.
 fn load() -> Result<Ebpf, BpfError> {
     if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0)) {
         return Err(kernel("it needs Linux 6.6 or later (tcx)"));

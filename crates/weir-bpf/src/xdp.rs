@@ -48,7 +48,7 @@ pub enum Ports<'a> {
 pub struct Dropped {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, from the header of Ethernet on.
+    /// Their bytes, including the Ethernet header.
     pub bytes: u64,
 }
 
@@ -59,11 +59,11 @@ pub enum XdpError {
     NoInterface(String),
     /// Another program is attached to the interface.
     Taken(String),
-    /// The driver of the interface can't run programs, or not with the size of packets that it is set to.
+    /// The driver of the interface can't run programs, or not with the configured packet size.
     NotNative(String),
-    /// The right to it is missing: CAP_BPF and CAP_NET_ADMIN.
+    /// The required capabilities are missing: CAP_BPF and CAP_NET_ADMIN.
     NotPermitted,
-    /// Anything else that the kernel said.
+    /// Any other error of the kernel.
     Kernel(String),
 }
 
@@ -130,7 +130,7 @@ impl Xdp {
     /// stops to make room.
     ///
     /// # Errors
-    /// See [`XdpError`]. Then no interface has it, nor the one before.
+    /// See [`XdpError`]. Then no interface has a program, neither this one nor the previous.
     pub fn open(
         interfaces: &[String],
         ports: Ports<'_>,

@@ -71,7 +71,7 @@ impl Board {
         Board(map.map_err(|error: MapError| error.to_string()).expect("the board"))
     }
 
-    /// Writes some words of a line that accepts, all others are 0.
+    /// Writes some words of the line of an accepting worker, all others are 0.
     fn write(&mut self, worker: u32, words: &[(usize, u32)]) {
         let mut line = [0; 16];
         line[FLAGS] = ACCEPTS;
@@ -95,7 +95,7 @@ fn now_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// Takes all that wait.
+/// Accepts all waiting clients.
 fn take(listener: &OwnedFd) -> u32 {
     let mut count = 0;
     loop {
@@ -127,7 +127,7 @@ fn the_less_costly_of_two_gets_all_and_what_is_given_is_counted() {
         board.write(cheap, &[]);
         assert_eq!(connect(address, &sockets, 40)[cheap as usize], 40);
         assert_eq!((board.assigned(cheap), board.assigned(costly)), (40, 0));
-        // A core that is taken is as bad.
+        // A busy core is as bad.
         board.write(costly, &[(STARVED, 500)]);
         board.write(cheap, &[]);
         assert_eq!(connect(address, &sockets, 40)[cheap as usize], 40);
@@ -171,7 +171,7 @@ fn those_who_hold_as_many_get_as_many() {
 
 #[test]
 fn among_equals_it_is_the_one_on_whose_core_packets_arrive() {
-    // On loopback they arrive on the core of the client.
+    // On loopback connections arrive on the core of the client.
     let mut one = CpuSet::new();
     let allowed = sched_getaffinity(None).expect("every thread has some");
     let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).expect("one of them");
@@ -244,7 +244,7 @@ fn each_address_has_its_own_and_places_are_given_again() {
     board.write(1, &[]);
     let (first, to_first) = listeners(2);
     let group = accept.add(&named(&first)).expect("they share a port");
-    // Worker 1 alone takes clients. All places are given in turn, and none is left over.
+    // Only worker 1 takes clients. All places are assigned in turn, and none is left over.
     for _ in 0..GROUPS_MAX + 1 {
         let (sockets, address) = listeners(2);
         let group = accept.add(&named(&sockets)).expect("there is a place");

@@ -39,7 +39,7 @@ struct Packet {
     source: IpAddr,
     port: u16,
     protocol: u8,
-    /// Words of options of IPv4.
+    /// Words of IPv4 options.
     options: u8,
     fragment: u16,
 }
