@@ -1,5 +1,5 @@
-//! The certificates of a file, the server's own first: read, and judged by what clients make of their order. Called when a pair is put
-//! together. Bound: [`CHAIN_MAX`].
+//! The certificates of a file, the server's own first: read, and judged by how clients treat their
+//! order. Called when a pair is put together. Bound: [`CHAIN_MAX`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) fn flaw(file: &Path, chain: &[CertificateDer<'_>]) -> Option<String> 
     ))
 }
 
-/// The certificates behind the first one that clients refuse at this time, seconds since 1970.
+/// The certificates behind the first one that clients reject at this time, seconds since 1970.
 pub(crate) fn out_of_time(file: &Path, chain: &[CertificateDer<'_>], now: i64) -> Vec<String> {
     let judge = |(at, certificate): (usize, &CertificateDer<'_>)| {
         let end = der::read(certificate)?.not_after;

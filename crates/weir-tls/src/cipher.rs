@@ -3,9 +3,9 @@
 //!
 //! The product uses [`Rustls23`](crate::Rustls23); tests use a paper cipher with scripted flights.
 
-/// First byte of each record of a handshake that is not encrypted (RFC 8446 §5.1): what a TLS client begins with.
+/// First byte of each unencrypted handshake record (RFC 8446 §5.1): a TLS client begins with it.
 pub const HANDSHAKE_RECORD: u8 = 0x16;
-/// The same of an alert.
+/// The same for an alert.
 pub(crate) const ALERT_RECORD: u8 = 0x15;
 /// Longest plaintext of one record (RFC 8446 §5.1).
 pub const RECORD_BYTES_MAX: usize = 16_384;
@@ -17,14 +17,17 @@ pub const RECORD_BYTES_MAX: usize = 16_384;
 ///                           opened by `open`  stays: `rest` of later calls
 /// ```
 ///
-/// After an error only what was appended to `out` until then is of use: the alert for the other side.
+/// After an error only the bytes appended to `out` until then are of use: the alert for the other
+/// side.
 pub trait Cipher {
-    /// Opens all records that `bytes` holds whole. Plaintext is appended to `plain`, what the other side must be sent to `out`.
-    /// `bytes` may be changed; those behind [`Opened::used`] are handed in again, first and as they are now, with what follows.
+    /// Opens all complete records of `bytes`. Appends plaintext to `plain`, and bytes for the other
+    /// side to `out`. `bytes` may be changed; those behind [`Opened::used`] are handed in again,
+    /// first and as they are now, followed by later bytes.
     fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened;
 
-    /// Appends to `out` records with the bytes of all `parts`, in order, at most `record_max` (1 to [`RECORD_BYTES_MAX`]) in each. Only when the handshake is complete. `rest` is what
-    /// [`Cipher::open`] has not used yet.
+    /// Appends to `out` records with the bytes of all `parts`, in order, at most `record_max` (1 to
+    /// [`RECORD_BYTES_MAX`]) in each. Only when the handshake is complete. `rest` has the bytes
+    /// that [`Cipher::open`] has not used yet.
     ///
     /// # Errors
     /// The keys are used up; nothing more can be sent.
@@ -41,7 +44,8 @@ pub trait Cipher {
     fn has_worked(&self) -> Option<bool>;
 }
 
-/// Makes our end of each connection: the server's of those that a listener accepts, the client's of those to a server.
+/// Makes our end of each connection: the server's end for a listener's connections, the client's
+/// end for those to a server.
 pub trait Seal: std::fmt::Debug + Send + Sync {
     /// Returns a new one. Its configuration may change between calls.
     fn cipher(&self) -> Box<dyn Cipher>;
@@ -50,7 +54,7 @@ pub trait Seal: std::fmt::Debug + Send + Sync {
 /// What [`Cipher::open`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// How many of the bytes are done with.
+    /// How many of the bytes were used.
     pub used: usize,
     /// Where the connection is now.
     pub state: Result<State, Failure>,
@@ -63,11 +67,12 @@ pub enum State {
     Handshaking,
     /// Bytes pass both ways.
     Open,
-    /// The handshake is complete, and the other side said that nothing follows (close_notify). Bytes still pass to it.
+    /// The handshake is complete, and the other side announced that nothing follows (close_notify).
+    /// Bytes still pass to it.
     Ended,
 }
 
-/// What two ends agreed on.
+/// The negotiated parameters of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// As `TLSv1.3`.
@@ -76,9 +81,9 @@ pub struct Facts {
     pub suite: &'static str,
     /// The name that the client asked for (RFC 6066 §3), in lower case.
     pub name: Option<Box<str>>,
-    /// It went on with what an earlier connection had agreed on.
+    /// It resumed the session of an earlier connection.
     pub resumed: bool,
-    /// HTTP/2 was agreed on (RFC 7301).
+    /// HTTP/2 was negotiated (RFC 7301).
     pub http2: bool,
     /// The certificate that the client has shown, verified, in DER.
     pub certificate: Option<Box<[u8]>>,
@@ -108,13 +113,14 @@ macro_rules! failures {
 }
 
 failures! {
-    /// What the other side says first begins no TLS handshake: HTTP without TLS, or something else.
+    /// The other side's first bytes begin no TLS handshake: HTTP without TLS, or something else.
     NotTls: "not-tls",
     /// The other side shares no version, cipher suite, group or protocol with us.
     NothingInCommon: "nothing-in-common",
-    /// The client asked for a name that no certificate has, or for none, where that is refused.
+    /// The client asked for a name that no certificate has, or for none, where that is rejected.
     UnknownName: "unknown-name",
-    /// The other side sent an alert. A client does not like our certificate, most likely; a server wants one, or another name.
+    /// The other side sent an alert. Most likely, a client rejects our certificate; a server wants
+    /// one, or another name.
     Alert: "alert",
     /// The other side broke the rules of TLS, or bytes were changed on the way.
     Misbehaved: "misbehaved",
@@ -124,7 +130,7 @@ failures! {
     Timeout: "timeout",
     /// There were too many handshakes that are not complete.
     TooMany: "too-many",
-    /// We could not go on: a bug, or keys that are used up.
+    /// We could not continue: a bug, or keys that are used up.
     Internal: "internal",
     /// The server's certificate is for other names.
     WrongName: "wrong-name",
@@ -137,12 +143,13 @@ failures! {
     UnknownCa: "unknown-ca",
     /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
     BadCertificate: "bad-certificate",
-    /// The other side's certificate has no name that counts: none in subjectAltName.
+    /// The other side's certificate has no valid name: none in subjectAltName.
     NoNames: "no-names",
     /// The other side shows the certificate of a CA, which is not in the file of trusted
     /// certificates itself.
     CaCertificate: "ca-certificate",
-    /// The key of the other side's certificate, or of one above it, is of a kind or a size that weir does not take.
+    /// The key of the other side's certificate, or of one above it, has a type or a size that weir
+    /// does not accept.
     UnusableKey: "unusable-key",
     /// The client showed no certificate, where one is required.
     NoCertificate: "no-certificate",
@@ -188,7 +195,7 @@ impl std::fmt::Display for Failure {
 /// failed.
 impl std::error::Error for Failure {}
 
-/// How many handshakes were completed or failed, and connections broke after them.
+/// How many handshakes were completed or failed, and how many connections broke after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Complete handshakes.

@@ -34,10 +34,10 @@ pub const HINTS_BYTES_MAX: usize = 8 * 1024;
 pub struct WantedOfClients {
     /// The CAs that may have signed their certificates, and certificates of clients themselves, in PEM.
     pub authorities: PathBuf,
-    /// Which certificates were revoked: lists in PEM, or one in DER. Each certificate of a chain must be of a CA with a list that is in
-    /// time. None: revocation is not looked at.
+    /// Which certificates were revoked: lists in PEM, or one in DER. Each certificate of a chain
+    /// must be of a CA with a current list. None: revocation is not checked.
     pub revocations: Option<PathBuf>,
-    /// Clients without a certificate are refused.
+    /// Clients without a certificate are rejected.
     pub required: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct ClientTrust {
     pub lists: usize,
     /// Common names of CAs without a list, or another part of the name if it has none.
     unlisted: Vec<String>,
-    /// When the first list is out of time, seconds since 1970.
+    /// When the first list expires, seconds since 1970.
     pub lists_end: Option<i64>,
 }
 
@@ -69,7 +69,7 @@ impl ClientTrust {
     /// Reads the files.
     ///
     /// # Errors
-    /// They can't be read, or are something else.
+    /// They can't be read, or contain something else.
     pub fn read(wanted: &WantedOfClients, provider: &Arc<CryptoProvider>) -> Result<ClientTrust, BadPair> {
         let trusted = Roots::read(&Trust::File(wanted.authorities.clone()))?;
         let roots = trusted.store().ok_or_else(|| BadPair::new("there are no CAs".to_owned()))?;
@@ -108,7 +108,7 @@ impl ClientTrust {
         })
     }
 
-    /// Why clients are refused at this time, seconds since 1970: a list is out of time.
+    /// Why clients are rejected at this time, seconds since 1970: a list has expired.
     pub fn out_of_time(&self, now: i64) -> Option<String> {
         let (file, end) = (self.revocations.as_ref()?.display(), self.lists_end?);
         let day = der::day_text(end);
@@ -116,7 +116,7 @@ impl ClientTrust {
         (now > end).then(text)
     }
 
-    /// What the operator should know of it at this time.
+    /// Warnings for the operator at this time.
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let file = self.revocations.as_deref().unwrap_or(Path::new("")).display();
         let refused = |name: &String| {

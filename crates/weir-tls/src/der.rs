@@ -44,16 +44,16 @@ pub(crate) struct Certificate {
 pub(crate) struct RevocationList<'a> {
     /// The content of the name of its CA.
     pub(crate) issuer: &'a [u8],
-    /// When there is to be a newer one, seconds since 1970; None: it doesn't say.
+    /// When a newer one is due, seconds since 1970; None: it doesn't say.
     pub(crate) end: Option<i64>,
 }
 
-/// Reads elements one behind the other.
+/// Reads elements one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next element: its tag and what is in it.
+    /// The next element: its tag and its content.
     pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What follows in a certificate behind the name of its issuer.
+/// The part of a certificate that follows the name of its issuer.
 fn behind_issuer(der: &[u8]) -> Option<Reader<'_>> {
     let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
     if body.0.first() == Some(&VERSION) {
@@ -113,7 +113,7 @@ pub(crate) fn name_text(name: &[u8]) -> String {
     distinguished::text(name)
 }
 
-/// Reads a revocation list (RFC 5280 §5.1); None: it is none.
+/// Reads a revocation list (RFC 5280 §5.1); None: the bytes are no revocation list.
 pub(crate) fn read_list(der: &[u8]) -> Option<RevocationList<'_>> {
     let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
     if body.0.first() == Some(&INTEGER) {
@@ -138,7 +138,7 @@ pub(crate) fn identity(der: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((serial, &before[..before.len() - body.0.len()]))
 }
 
-/// Reads a certificate; None: it is none.
+/// Reads a certificate; None: the bytes are no certificate.
 pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
     let mut body = behind_issuer(der)?;
     let mut validity = body.expect(SEQUENCE)?;
@@ -194,7 +194,7 @@ pub(crate) fn is_authority(der: &[u8]) -> bool {
 pub(crate) fn may_sign(der: &[u8]) -> bool {
     let usage = extension(der, KEY_USAGE).map(|value| {
         let bits = Reader(value).expect(BIT_STRING);
-        // The first byte counts bits that are not used.
+        // The first byte counts unused bits.
         bits.and_then(|bits| bits.0.get(1).copied()).is_some_and(|first| first & KEY_CERT_SIGN != 0)
     });
     match (usage, extension(der, BASIC_CONSTRAINTS)) {
@@ -223,7 +223,7 @@ pub(crate) fn public_key(der: &[u8]) -> Option<Reader<'_>> {
     body.expect(SEQUENCE)
 }
 
-/// Seconds since 1970 of a time (RFC 5280 §4.1.2.5): always UTC, always with seconds.
+/// Converts a time (RFC 5280 §4.1.2.5) to seconds since 1970: always UTC, always with seconds.
 pub(crate) fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     let (year_digits, rest) = text.split_at_checked(if tag == GENERALIZED_TIME { 4 } else { 2 })?;
     let year = match tag {
@@ -273,8 +273,8 @@ pub fn day_text(seconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: names and times are those that were written, and no cut of a certificate does harm. How: a certificate written here, real
-    //! ones in the tests of `pairs`.
+    //! Proves: names and times are those that were written, and no truncation of a certificate does
+    //! harm. How: a certificate written here, real ones in the tests of `pairs`.
 
     use super::*;
 
@@ -323,7 +323,7 @@ mod tests {
     fn names_and_times() {
         let read = read(&certificate()).unwrap();
         assert_eq!(read.names, ["a.example".into(), "*.b.example".into()]);
-        // A day that does not exist is the day after.
+        // A day that does not exist counts as the day after.
         assert_eq!((read.not_before, read.not_after), (0, 2_529_792_000));
     }
 
@@ -348,7 +348,7 @@ mod tests {
             (vec![critical(KEY_USAGE, b""), ca(true)], false),
             (vec![critical(KEY_USAGE, &element(BIT_STRING, &[0]))], false),
             (vec![critical(BASIC_CONSTRAINTS, b"")], false),
-            // Most certificates of tutorials say nothing of it.
+            // Most certificates of tutorials say nothing about it.
             (vec![other()], false),
             (vec![], false),
         ] {

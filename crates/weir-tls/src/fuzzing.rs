@@ -1,4 +1,5 @@
-//! What holds for any bytes at all from a client. Called by the fuzz targets `tls` and `tls_strange` and by property tests.
+//! Properties that hold for any bytes from a client. Called by the fuzz targets `tls` and
+//! `tls_strange` and by property tests.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -17,7 +18,7 @@ const CUTS_MAX: usize = 6;
 /// The name that the client asks for.
 const NAME: &str = "a.example";
 
-/// Something that happens to a flight. Places are taken modulo its length.
+/// A fault of a flight. Places are taken modulo its length.
 enum Damage<'a> {
     Flip { at: usize, mask: u8 },
     Drop { at: usize },
@@ -62,7 +63,7 @@ impl<'a> Choices<'a> {
         some
     }
 
-    /// A flight, and what happens to it.
+    /// A flight, and its fault.
     fn damage(&mut self) -> (usize, Damage<'a>) {
         let flight = usize::from(self.byte()) % FLIGHTS;
         let damage = match self.byte() % 4 {
@@ -124,7 +125,7 @@ fn cuts(choices: &mut Choices<'_>) -> Vec<usize> {
     (0..usize::from(choices.byte()) % (CUTS_MAX + 1)).map(|_| choices.place()).collect()
 }
 
-/// The server hears this in pieces. False: it has ended the connection.
+/// The server receives this in pieces. False: it has ended the connection.
 fn hear(wire: &mut Wire, bytes: &[u8], cuts: &[usize]) -> bool {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.sort_unstable();

@@ -1,6 +1,7 @@
 //! A cipher that survives its library: a panic in it ends one connection and not the worker.
 //!
-//! Clients choose the bytes that a library reads, and its unbuffered interface panics where it is not used exactly as it must be.
+//! Clients choose the bytes that a library reads, and its unbuffered interface panics where it is
+//! not used exactly as required.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,7 +16,7 @@ impl Guarded {
         Box::new(Guarded(Some(cipher)))
     }
 
-    /// What the call gives; None: it panicked, now or before.
+    /// The result of the call; None: it panicked, now or before.
     fn call<T>(&mut self, call: impl FnOnce(&mut dyn Cipher) -> T) -> Option<T> {
         let cipher = self.0.as_deref_mut()?;
         let result = catch_unwind(AssertUnwindSafe(|| call(cipher)));

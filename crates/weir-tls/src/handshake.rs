@@ -17,7 +17,7 @@ use crate::guarded::Guarded;
 use crate::sealed::{FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Listener, Sealed};
 use crate::session::{Origin, Over, Session, Stage};
 
-/// Handshakes of clients that have left which are given up in one turn: a system call each.
+/// Handshakes of clients that have left, which are given up in one turn: a system call each.
 const LEFT_MAX: usize = 64;
 /// When descriptors are scarce, a handshake of this age makes room, microseconds; most handshakes
 /// take far less.
@@ -203,7 +203,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// The handshake is done: the connection is the caller's.
+    /// The handshake is complete: the connection belongs to the caller.
     pub(crate) fn complete(&mut self, socket: Socket, mut session: Box<Session>, into: &mut Vec<Completion>) {
         self.end_of_handshake(socket, &mut session);
         session.stage = Stage::Open;
@@ -273,7 +273,7 @@ impl<D: Driver> Sealed<D> {
         self.sessions.put(socket, session);
     }
 
-    /// Ends what has taken too long.
+    /// Ends handshakes and closes that have taken too long.
     pub(crate) fn expire(&mut self, into: &mut Vec<Completion>) {
         let now_us = self.inner.now_us();
         while let Some(&(at_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
@@ -290,7 +290,8 @@ impl<D: Driver> Sealed<D> {
     }
 }
 
-/// Bytes of a flight that were received and not used. Servers send the certificates of a chain in one message.
+/// Bytes of a flight that were received but not used. Servers send the certificates of a chain in
+/// one message.
 fn flight_bytes_max(origin: Origin) -> usize {
     match origin {
         Origin::Accepted { .. } => HANDSHAKE_BYTES_MAX,
@@ -306,7 +307,8 @@ fn class(origin: Origin) -> Class {
     }
 }
 
-/// Whether TLS begins so: clients with a handshake, servers maybe with an alert (RFC 8446 §5.1).
+/// Whether TLS begins with this byte: clients with a handshake, servers maybe with an alert (RFC
+/// 8446 §5.1).
 fn begins_tls(origin: Origin, first: Option<&u8>) -> bool {
     matches!((origin, first), (_, Some(&HANDSHAKE_RECORD)) | (Origin::Connected, Some(&ALERT_RECORD)))
 }

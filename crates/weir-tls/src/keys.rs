@@ -1,5 +1,6 @@
-//! Which public keys weir can use, so that a certificate with another one is refused by name and not as "bad". Called where a certificate was
-//! refused, and by those that check files. Pure. RFC 3279 §2.3, RFC 4055 §1.2, RFC 5480 §2.1, RFC 8410 §3.
+//! Which public keys weir can use, so that a certificate with another one is rejected by name and
+//! not as "bad". Called where a certificate was rejected, and by checks of files. Pure. RFC 3279
+//! §2.3, RFC 4055 §1.2, RFC 5480 §2.1, RFC 8410 §3.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 const CURVES: [&[u8]; 3] =
     [&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7], &[0x2b, 0x81, 4, 0, 0x22], &[0x2b, 0x81, 4, 0, 0x23]];
 
-/// Bits of a modulus of RSA that the cryptography of the product takes.
+/// Sizes of an RSA modulus that the cryptography of the product accepts, bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// Why a key can't be used.
@@ -32,7 +33,7 @@ pub(crate) enum KeyFlaw {
     RsaBits(usize),
     /// RSA for PSS only.
     RsaPss,
-    /// A curve that weir does not have.
+    /// A curve that weir does not support.
     Curve,
     /// Another algorithm.
     Other,
@@ -61,7 +62,7 @@ pub(crate) fn flaw(certificate: &[u8]) -> Option<KeyFlaw> {
     let mut algorithm = info.expect(SEQUENCE)?;
     let name = algorithm.expect(OBJECT_IDENTIFIER)?.0;
     if name == RSA {
-        // The first byte counts bits that are not used.
+        // The first byte counts unused bits.
         let key = info.expect(BIT_STRING)?.0.split_first()?.1;
         let bits = bits(Reader(key).expect(SEQUENCE)?.expect(INTEGER)?.0);
         return (!RSA_BITS.contains(&bits)).then_some(KeyFlaw::RsaBits(bits));
@@ -76,7 +77,7 @@ pub(crate) fn flaw(certificate: &[u8]) -> Option<KeyFlaw> {
     }
 }
 
-/// Bits of a number that is not negative.
+/// Bits of a non-negative number.
 fn bits(number: &[u8]) -> usize {
     let number = &number[number.iter().take_while(|byte| **byte == 0).count()..];
     number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)

@@ -126,7 +126,7 @@ pub(crate) struct KnownClients {
     pub(crate) known: Known,
     /// Judges certificates that are not listed. None: no CA is configured, and they are rejected.
     pub(crate) others: Option<Arc<dyn ClientCertVerifier>>,
-    /// Clients without a certificate are refused.
+    /// Clients without a certificate are rejected.
     pub(crate) required: bool,
     /// Names of CAs that clients receive.
     pub(crate) hints: Vec<DistinguishedName>,

@@ -1,4 +1,5 @@
-//! Which certificate a client gets, by the name that it asks for (RFC 6066 §3) and the signatures that it can check.
+//! Chooses the certificate for a client, by the name that it asks for (RFC 6066 §3) and the
+//! signatures that it can check.
 //!
 //! A name is looked up as it is, then with its first label replaced by `*`; otherwise the first
 //! certificate of the listener is used, or the client is rejected. rustls asks on the thread that
@@ -15,7 +16,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::pairs::Pair;
 
-/// What a client asked for.
+/// The request of a client.
 pub(crate) struct Asked {
     /// In lower case.
     pub(crate) name: Option<Box<str>>,
@@ -27,7 +28,7 @@ thread_local! {
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
-/// What the last client hello on this thread asked for, once.
+/// The request of the last client hello on this thread, once.
 pub(crate) fn take_asked() -> Option<Asked> {
     ASKED.with_borrow_mut(Option::take)
 }
@@ -72,7 +73,7 @@ impl Names {
     }
 }
 
-/// Those whose signatures are quicker come first.
+/// Keys with faster signatures come first.
 fn add(keys: &mut Keys, key: &Arc<CertifiedKey>) {
     let rank = |key: &CertifiedKey| match key.key.algorithm() {
         SignatureAlgorithm::ECDSA => 0,
@@ -92,7 +93,7 @@ impl ResolvesServerCert for Names {
         ASKED.set(Some(Asked { name, is_refused: keys.is_none() }));
         let keys = keys?;
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        // Without one that fits rustls says so to the client.
+        // Without a suitable one rustls tells the client.
         keys.iter().find(fits).or(keys.first()).cloned()
     }
 }

@@ -73,17 +73,17 @@ impl Pair {
     /// Reads both files.
     ///
     /// # Errors
-    /// They can't be read, or are something else; the key does not fit.
+    /// They can't be read, or contain something else; the key does not match.
     pub fn read(files: &Files, provider: &CryptoProvider) -> Result<Pair, BadPair> {
         let (chain, _) = read(&files.certificate, "the certificate")?;
         let (key, is_open) = read(&files.key, "the key")?;
         Pair::of(files, &chain, &key, is_open, provider)
     }
 
-    /// Of texts in PEM that are in no file; `what` is what messages call them.
+    /// From texts in PEM that are in no file; `what` is their name in messages.
     ///
     /// # Errors
-    /// They are something else; the key does not fit.
+    /// They contain something else; the key does not match.
     pub fn of_texts(what: &str, chain: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Pair, BadPair> {
         let files = Files { certificate: what.into(), key: what.into() };
         Pair::of(&files, chain, key, false, provider)
@@ -143,7 +143,7 @@ impl Pair {
         (!der::has_names(&self.key.cert[0])).then(text)
     }
 
-    /// What the operator should know of it at this time.
+    /// Warnings for the operator at this time.
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.out_of_time(now).is_none() && self.not_after - now < EXPIRES_SOON_S {

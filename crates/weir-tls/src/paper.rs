@@ -10,7 +10,7 @@
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
 
-/// Bytes in front of what a record holds, and behind it.
+/// Bytes before the content of a record, and behind it.
 pub(crate) const HEADER: usize = 5;
 pub(crate) const TAG: usize = 16;
 const DATA: u8 = 0x17;
@@ -41,7 +41,7 @@ pub(crate) struct Paper {
     sealed: u8,
     /// Bytes of the server's flight.
     flight: usize,
-    /// It uses nothing more of what it is given.
+    /// It uses no more of the bytes that it is given.
     hoards: bool,
 }
 

@@ -1,5 +1,6 @@
-//! PEM (RFC 7468) as files really have it: text around and between sections, Windows line ends, a byte order mark, spaces at line ends, and
-//! sections that follow each other on one line because a file without a last line end was put in front of another one.
+//! PEM (RFC 7468) as it occurs in real files: text around and between sections, Windows line ends,
+//! a byte order mark, spaces at line ends. Sections may follow each other on one line, because a
+//! file without a last line end was put in front of another one.
 //!
 //! Called by every reader of certificates, keys and revocation lists. Text that looks like the
 //! beginning or the end of a section but is neither is an error, unless it can only be an ornament
@@ -16,7 +17,7 @@ use crate::der;
 
 /// The hyphens before and after the name of a section.
 const HYPHENS: &[u8] = b"-----";
-/// Names of sections that readers of PEM know, whatever weir makes of them.
+/// Names of sections that readers of PEM know, whether or not weir uses them.
 const KNOWN: [&[u8]; 24] = [
     b"CERTIFICATE",
     b"X509 CERTIFICATE",

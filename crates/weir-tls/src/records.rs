@@ -20,7 +20,7 @@ const _: () = assert!(SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES.is_mu
 pub(crate) struct Pace {
     /// Bytes that are still to be sent in short records.
     short_left: usize,
-    /// When something was sent last, microseconds.
+    /// When the last bytes were sent, microseconds.
     sent_us: u64,
 }
 

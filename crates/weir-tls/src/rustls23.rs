@@ -34,7 +34,8 @@ const BEFORE_ALERT_MAX: usize = 4;
 /// A fatal alert `unrecognized_name` (RFC 6066 §3) in a record that is not encrypted.
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
 
-/// One end of a connection as rustls has it: its types for clients and servers do the same, and share no trait.
+/// One end of a connection in rustls: its types for clients and servers do the same, but share no
+/// trait.
 pub(crate) trait End {
     type Data;
 
@@ -92,11 +93,11 @@ pub fn client_end(config: Arc<ClientConfig>, name: ServerName<'static>) -> Box<d
     Box::new(Rustls23::client(config, name))
 }
 
-/// What one call of rustls asks for.
+/// The request that one call of rustls returns.
 enum Step {
     /// Call again.
     Again,
-    /// The other side said that nothing follows; call again.
+    /// The other side announced that nothing follows; call again.
     Ended,
     /// Nothing is left to do with these bytes.
     Rest,
@@ -132,7 +133,7 @@ impl<E: End> Rustls23<E> {
         }
     }
 
-    /// Calls with what seals bytes, if the connection can.
+    /// Calls `write` with the means to seal bytes, if the connection is ready for that.
     fn writing(
         &mut self,
         rest: &mut [u8],
@@ -178,12 +179,13 @@ fn follow<D>(state: ConnectionState<'_, '_, D>, plain: &mut Vec<u8>, out: &mut V
         }
         ConnectionState::PeerClosed => Step::Ended,
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::Closed => Step::Rest,
-        // Early data is off, so it can't be there.
+        // Early data is off, so it can't arrive.
         _ => Step::Failed(Error::HandshakeNotComplete),
     }
 }
 
-/// Appends what a function of rustls writes; it says how much room it needs when there is too little.
+/// Appends the output of a function of rustls; it reports how much room it needs when it has too
+/// little.
 fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let start = out.len();
     let mut written = write(&mut []);
@@ -194,7 +196,7 @@ fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, E
     out.truncate(start + written.unwrap_or(0));
 }
 
-/// The same for what is encrypted: with room that is enough nearly always.
+/// The same for encrypted output: with room that is nearly always enough.
 fn encrypt(
     out: &mut Vec<u8>,
     room: usize,
@@ -232,7 +234,7 @@ impl<E: End> Cipher for Rustls23<E> {
             if let Some(asked) = names::take_asked() {
                 self.name = asked.name;
                 if asked.is_refused {
-                    // rustls has its own alert for that, which says less.
+                    // rustls has its own alert for that, which is less specific.
                     out.truncate(begin);
                     out.extend_from_slice(&UNRECOGNIZED_NAME);
                     return Opened { used, state: Err(Failure::UnknownName) };
@@ -288,7 +290,7 @@ impl<E: End> Cipher for Rustls23<E> {
     }
 
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
-        // A connection that broke has nothing to say any more.
+        // A broken connection has nothing more to send.
         let _ = self.writing(
             rest,
             |traffic, out| encrypt(out, RECORD_OVERHEAD + 2, |into| traffic.queue_close_notify(into)),
@@ -317,7 +319,8 @@ impl<E: End> Cipher for Rustls23<E> {
         match connection.handshake_kind()? {
             HandshakeKind::Full => Some(true),
             HandshakeKind::Resumed => Some(false),
-            // The client is asked for another share first, which costs nothing; and then it may resume.
+            // The client is asked for another share first, which costs nothing; then it may still
+            // resume.
             HandshakeKind::FullWithHelloRetryRequest => connection.negotiated_key_exchange_group().map(|_| true),
         }
     }

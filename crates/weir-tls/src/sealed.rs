@@ -11,9 +11,10 @@
 //! plus one record; [`Event::Ended`] is a close_notify or a FIN ([`Sealed::is_cut`]); a close first sends a
 //! close_notify and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
 //!
-//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time
-//! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; one step of
-//! one in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one payload.
+//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] of unused bytes
+//! and the time that its listener allows. Those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller
+//! allows. One step of one handshake in a turn. An open session holds [`REST_BYTES_MAX`] of unused bytes, and while
+//! it sends the records of one payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -29,13 +30,13 @@ use crate::guarded::Guarded;
 use crate::records::{self, SHORT_RECORD_BYTES};
 use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 
-/// Handshakes of one driver that are not complete; with one more the oldest is given up.
+/// Unfinished handshakes of one driver; with one more the oldest is given up.
 pub const HANDSHAKES_MAX: u32 = 4096;
-/// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
+/// Unused bytes of a handshake: one record, the largest message that clients without certificates send.
 pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
-/// The same of a server's flight: a message of 64 KiB, the largest that rustls takes, with the records around it.
+/// The same for a server's flight: a message of 64 KiB, the largest that rustls takes, with the records around it.
 pub const FLIGHT_BYTES_MAX: usize = 72 * 1024;
-/// Bytes of an open connection that were received and not used: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
+/// Unused bytes of an open connection: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
 pub(crate) const REST_BYTES_MAX: usize = 20 * 1024;
 /// How long a closed connection may take to send its last bytes, microseconds.
 pub const CLOSE_US: u64 = 1_000_000;
@@ -73,12 +74,12 @@ pub struct Sealed<D> {
     plain: Vec<u8>,
     pub(crate) buffers: Buffers,
     pub(crate) unfinished: u32,
-    /// Of what listeners accept, and of what is connected.
+    /// For accepted connections, and for started ones.
     pub(crate) tally: Tally,
     pub(crate) connects_tally: Tally,
     /// Decides which clients may shake hands; None: all may.
     pub(crate) gate: Option<Box<dyn Gate>>,
-    /// The client's end of connections that are made (tests speak to themselves).
+    /// The client's end of started connections (tests speak to themselves).
     #[cfg(test)]
     pub(crate) connects: Option<Arc<dyn Seal>>,
     /// Seals each listener.
@@ -87,7 +88,7 @@ pub struct Sealed<D> {
 }
 
 impl<D: Driver> Sealed<D> {
-    /// Around this driver; nothing is sealed yet.
+    /// Wraps this driver; nothing is sealed yet.
     pub fn new(inner: D) -> Sealed<D> {
         Sealed {
             inner,
@@ -122,7 +123,8 @@ impl<D: Driver> Sealed<D> {
         self.listeners.push(Listener { socket: listener, token, seal, timeout_us, is_on: true, unfinished: 0 });
     }
 
-    /// From now on connections of this listener are plain; those that have begun a handshake, or are open, stay as they are.
+    /// From now on connections of this listener are plain; those that have begun a handshake, or are open, are
+    /// unchanged.
     pub fn unseal_listener(&mut self, listener: Socket) {
         if let Some(known) = self.listeners.iter_mut().find(|known| known.socket == listener) {
             known.is_on = false;
@@ -146,7 +148,7 @@ impl<D: Driver> Sealed<D> {
         Ok(socket)
     }
 
-    /// The same to a unix socket.
+    /// The same for a unix socket.
     ///
     /// # Errors
     /// As [`Driver::connect_unix`].
@@ -176,7 +178,7 @@ impl<D: Driver> Sealed<D> {
         (self.tally != Tally::default()).then(|| std::mem::take(&mut self.tally))
     }
 
-    /// The same of connections that were made.
+    /// The same for started connections.
     pub fn take_connects_tally(&mut self) -> Option<Tally> {
         (self.connects_tally != Tally::default()).then(|| std::mem::take(&mut self.connects_tally))
     }
@@ -216,7 +218,8 @@ impl<D: Driver> Sealed<D> {
             || !self.sessions.names(has_begun).is_empty()
     }
 
-    /// Whether connections that were closed have bytes to send still, at most for [`CLOSE_US`]: the last of them is the close_notify.
+    /// Whether closed connections still have bytes to send, at most for [`CLOSE_US`]: the last of them is the
+    /// close_notify.
     pub fn is_closing(&self) -> bool {
         !self.sessions.names(|session| session.stage == Stage::Closing && session.sending).is_empty()
     }
@@ -236,7 +239,7 @@ impl<D: Driver> Sealed<D> {
         self.listeners.iter_mut().find(|known| known.socket == listener)
     }
 
-    /// Gives a session up; the socket is the caller's to close.
+    /// Gives a session up; the caller closes the socket.
     pub(crate) fn drop_session(&mut self, socket: Socket, mut session: Box<Session>) {
         if session.stage == Stage::Handshaking {
             self.end_of_handshake(socket, &mut session);
@@ -245,7 +248,7 @@ impl<D: Driver> Sealed<D> {
         self.buffers.give_back(std::mem::take(&mut session.out));
     }
 
-    /// Sends the records that wait, unless a send is in flight.
+    /// Sends the waiting records, unless a send is in flight.
     pub(crate) fn flush(&mut self, socket: Socket, session: &mut Session) {
         if !session.sending && !session.out.is_empty() {
             session.sending = true;
@@ -254,7 +257,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Seals all that the caller gives, and sends it or what waited before it.
+    /// Seals the caller's payload, and sends it or the records that waited before it.
     pub(crate) fn send_sealed(&mut self, socket: Socket, session: &mut Session, payload: Payload) {
         if session.out.capacity() == 0 {
             session.out = self.buffers.take();
@@ -279,11 +282,11 @@ impl<D: Driver> Sealed<D> {
             None => Err(Failure::Misbehaved),
         };
         if let Err(why) = sealed {
-            // One that broke before has been counted.
+            // One that broke before was already counted.
             if session.cipher.take().is_some() {
                 self.tally_of(session.origin).fail(why);
             }
-            // A part of it must not look whole.
+            // A part of it must not look complete.
             session.out.truncate(before);
             let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
             let event = Event::Sent { payload, result };
@@ -300,7 +303,7 @@ impl<D: Driver> Sealed<D> {
         self.flush(socket, session);
     }
 
-    /// Sends what is there, the last of this socket, then closes it.
+    /// Sends the remaining bytes, the last of this socket, then closes it.
     pub(crate) fn close_behind(&mut self, socket: Socket, mut session: Box<Session>) {
         if session.stage == Stage::Handshaking {
             self.end_of_handshake(socket, &mut session);
@@ -319,7 +322,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// The caller wants an open session to be read so.
+    /// The caller wants an open session to be read in this way.
     pub(crate) fn want(&mut self, socket: Socket, session: &mut Session, how: Receive) {
         session.want = how;
         if !session.held.is_empty() || session.over.is_some() {
@@ -331,7 +334,7 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Hands out what sessions hold.
+    /// Hands out the bytes that sessions hold.
     pub(crate) fn hand_out(&mut self, into: &mut Vec<Completion>) {
         for completion in std::mem::take(&mut self.failed) {
             if self.sessions.get(completion.socket).is_some_and(|session| session.stage == Stage::Open) {
@@ -446,7 +449,7 @@ impl<D: Driver> Sealed<D> {
         seen
     }
 
-    /// Nothing more is received; told at once, or behind what is held.
+    /// Nothing more is received; reported at once, or behind held bytes.
     pub(crate) fn over(&mut self, session: &mut Session, over: Over) -> Option<Event> {
         session.is_over = true;
         if session.held.is_empty() {
@@ -456,7 +459,7 @@ impl<D: Driver> Sealed<D> {
         None
     }
 
-    /// Opens what was received; gives what the caller is to see of it.
+    /// Opens received bytes; returns the event for the caller.
     pub(crate) fn opened(&mut self, socket: Socket, session: &mut Session, mut buffer: RecvBuf) -> Option<Event> {
         let state = self.unseal(session, &mut buffer);
         self.flush(socket, session);
@@ -470,7 +473,7 @@ impl<D: Driver> Sealed<D> {
         };
         if let Some(over) = &over {
             if matches!(over, Over::Failed(_)) {
-                // It must not be shown anything any more.
+                // It must not see any more bytes.
                 session.cipher = None;
             }
             session.rest = Vec::new();
@@ -499,7 +502,7 @@ impl<D: Driver> Sealed<D> {
         None
     }
 
-    /// Makes of the records in a buffer, and of what was left of others, the plaintext that they hold.
+    /// Turns the records in a buffer, and the rest of earlier ones, into their plaintext.
     pub(crate) fn unseal(&mut self, session: &mut Session, buffer: &mut RecvBuf) -> Result<State, Failure> {
         let Some(cipher) = session.cipher.as_mut().filter(|_| !session.is_over) else {
             buffer.truncate(0);
@@ -511,7 +514,7 @@ impl<D: Driver> Sealed<D> {
             let bytes = buffer.bytes_mut();
             let opened = cipher.open(bytes, &mut self.plain, &mut session.out);
             session.rest.extend_from_slice(&bytes[opened.used..]);
-            // Records are longer than what they hold.
+            // Records are longer than their content.
             bytes[..self.plain.len()].copy_from_slice(&self.plain);
             buffer.truncate(self.plain.len());
             return bounded(session, opened.state);

@@ -65,7 +65,7 @@ impl Roots {
     /// Reads those of a file, or of the system.
     ///
     /// # Errors
-    /// There are none, or they can't be read.
+    /// None are there, or they can't be read.
     pub fn read(trust: &Trust) -> Result<Roots, BadPair> {
         let (certificates, place, path) = match trust {
             Trust::Anybody => return Ok(Roots { roots: None, known: Known::default(), len: 0, file: None }),
@@ -82,7 +82,8 @@ impl Roots {
         let (used, refused) = roots.add_parsable_certificates(authorities);
         let (used_alone, refused_alone) = RootCertStore::empty().add_parsable_certificates(others);
         let (len, refused) = (used + used_alone, refused + refused_alone);
-        // Systems trust a few that the library can't read; a file of our own must be right as a whole.
+        // Systems trust a few that the library can't read; a configured file must be completely
+        // valid.
         if len == 0 || refused > 0 && path.is_some() {
             let text = format!("{refused} of {found} certificates in {place} can't be understood as those of a CA");
             return Err(BadPair::new(text));
@@ -90,10 +91,10 @@ impl Roots {
         Ok(Roots { roots: Some(Arc::new(roots)), known, len, file: path })
     }
 
-    /// What judges certificates by them.
+    /// A verifier that judges certificates by them.
     ///
     /// # Errors
-    /// The library takes no such CAs.
+    /// The library rejects these CAs.
     pub fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, BadPair> {
         let strangers = match &self.roots {
             None => Strangers::Trusted,
@@ -113,7 +114,7 @@ impl Roots {
         self.known.clone()
     }
 
-    /// What the operator should know of a file of them at this time, seconds since 1970.
+    /// Warnings for the operator about a file of them at this time, seconds since 1970.
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let Some(file) = self.file.as_deref().map(Path::display) else { return Vec::new() };
         let judge = |certificate: &[u8]| {
@@ -175,7 +176,7 @@ fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
 pub struct PeerName(ServerName<'static>);
 
 impl PeerName {
-    /// Of a name, or an address with or without its brackets.
+    /// From a name, or an address with or without its brackets.
     ///
     /// # Errors
     /// It is neither.
@@ -207,7 +208,7 @@ pub struct WantedOfServers {
 /// Makes the client's end of each connection to one server. Sessions are resumed with that server only.
 pub struct ServerSeal {
     name: ServerName<'static>,
-    /// Taken for the time of a copy of the pointer.
+    /// Locked only while the pointer is copied.
     now: RwLock<Arc<ClientConfig>>,
 }
 
@@ -233,10 +234,10 @@ pub struct ServerTerms {
 }
 
 impl ServerTerms {
-    /// To servers of these names. `roots` and `pair` are those of `wanted`.
+    /// For servers of these names. `roots` and `pair` are those of `wanted`.
     ///
     /// # Errors
-    /// The library takes no such configuration.
+    /// The library rejects the configuration.
     pub fn new(
         wanted: WantedOfServers,
         names: &[PeerName],

@@ -10,7 +10,7 @@ use crate::cipher::{Cipher, Facts};
 use crate::gate::Pass;
 use crate::records::Pace;
 
-/// Where a session is.
+/// The stage of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// An accepted connection that the caller doesn't know yet, or another one for which it waits
@@ -23,7 +23,7 @@ pub(crate) enum Stage {
     Closing,
 }
 
-/// Where a session came from.
+/// The origin of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
     /// This listener, from this client.
@@ -41,8 +41,9 @@ pub(crate) enum Over {
 
 /// One sealed socket.
 ///
-/// Invariants: `sending` while bytes of it are with the driver, which are not in `out` any more; `payload_waits` only with `payload`,
-/// whose records are in `out` then; `held` and `over` only until they were handed out.
+/// Invariants: `sending` while bytes of it are with the driver, and no longer in `out`;
+/// `payload_waits` only with `payload`, and its records are in `out` then; `held` and `over` only
+/// until they were handed out.
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) stage: Stage,
@@ -87,7 +88,8 @@ pub(crate) struct Session {
     pub(crate) pass: Option<Pass>,
     /// The gate was asked for the step that is being made.
     pub(crate) charged: bool,
-    /// Whether the asymmetric work of the handshake was done is known, and told to the gate.
+    /// Whether it is known if the asymmetric work of the handshake was done, and the gate has been
+    /// told so.
     pub(crate) settled: bool,
 }
 
@@ -122,7 +124,7 @@ impl Session {
         }
     }
 
-    /// Forgets what was used of `rest`; an empty one keeps no memory.
+    /// Forgets the used bytes of `rest`; an empty one keeps no memory.
     pub(crate) fn use_rest(&mut self, used: usize) {
         if used >= self.rest.len() {
             self.rest = Vec::new();
@@ -169,13 +171,14 @@ impl Sessions {
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
         }
-        // The driver gives a slot to another socket only when the one before was closed, and with it its session.
+        // The driver reuses a slot for another socket only when the previous one was closed, and
+        // its session with it.
         debug_assert!(self.slots[index].is_none(), "two sessions in one slot");
         self.len += 1;
         self.slots[index] = Some(session);
     }
 
-    /// Names of those that the caller may know or must not, by what `wanted` says.
+    /// Names of those that the caller may or must not know, as `wanted` says.
     pub(crate) fn names(&self, wanted: impl Fn(&Session) -> bool) -> Vec<Socket> {
         let all = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_deref()?)));
         let name = |(index, session): (usize, &Session)| Socket { index: index as u32, generation: session.generation };
@@ -192,7 +195,7 @@ pub(crate) struct Buffers(Vec<Vec<u8>>);
 impl Buffers {
     /// How many are kept.
     const KEPT_MAX: usize = 16;
-    /// Larger ones are given back to the allocator.
+    /// Larger ones are returned to the allocator.
     const BYTES_MAX: usize = 80 << 10;
 
     pub(crate) fn take(&mut self) -> Vec<u8> {

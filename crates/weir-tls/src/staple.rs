@@ -1,5 +1,5 @@
-//! OCSP responses of files, which clients get with a certificate (RFC 6066 §8, RFC 8446 §4.4.2.1), so that they need not ask its CA whether
-//! it was revoked.
+//! OCSP responses from files, which clients get with a certificate (RFC 6066 §8, RFC 8446
+//! §4.4.2.1), so that they need not ask its CA whether it was revoked.
 //!
 //! Read before a listener is sealed, and again when a file has changed. Weir checks that a response
 //! is about the certificate and within its validity period; clients check its signature. Bound:
@@ -36,19 +36,19 @@ const SHA_256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
 pub struct Staple {
     path: PathBuf,
     response: Vec<u8>,
-    /// What it says, at least one.
+    /// Its statements, at least one.
     verdicts: Vec<Verdict>,
 }
 
-/// What a response says of one certificate (RFC 6960 §4.2.1).
+/// The statement of a response about one certificate (RFC 6960 §4.2.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Verdict {
     hash: Vec<u8>,
-    /// Of the name of its CA.
+    /// The hash of the name of its CA.
     issuer_hash: Vec<u8>,
     serial: Vec<u8>,
     status: u8,
-    /// When there is to be a newer one, seconds since 1970.
+    /// When a newer one is due, seconds since 1970.
     end: Option<i64>,
 }
 
@@ -119,7 +119,7 @@ impl Pair {
     }
 }
 
-/// The status of a response, and what it says when that is 0 (RFC 6960 §4.2.1).
+/// The status of a response, and its statements when that is 0 (RFC 6960 §4.2.1).
 fn parse(der: &[u8]) -> Option<(u8, Vec<Verdict>)> {
     let mut response = Reader(der).expect(SEQUENCE)?;
     let status = *response.expect(ENUMERATED)?.0.first()?;

@@ -1,5 +1,6 @@
-//! How the clients of a listener speak TLS: versions, certificates, tickets. Read by workers for each handshake, and exchanged as a whole
-//! when certificates have changed; connections that exist keep what they have.
+//! How the clients of a listener speak TLS: versions, certificates, tickets. Workers read it for
+//! each handshake; it is replaced as a whole when certificates have changed, without effect on
+//! existing connections.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ pub struct Wanted {
     pub files: Vec<Files>,
     /// TLS 1.3 only; otherwise 1.2 as well.
     pub only_tls13: bool,
-    /// Clients that ask for none of the names, or for no name, are refused.
+    /// Clients that ask for none of the names, or for no name, are rejected.
     pub strict_names: bool,
     /// Clients may resume sessions for 12 hours. Those that show certificates never do: a resumed
     /// session would continue with a certificate that has expired or was revoked meanwhile.
@@ -37,9 +38,10 @@ pub struct Wanted {
     pub http1: bool,
     /// They may speak HTTP/2, and do if they can (RFC 7301 §3.2).
     pub http2: bool,
-    /// Whether clients show certificates; None: they are not asked.
+    /// Whether clients show certificates; None: weir does not ask for them.
     pub clients: Option<WantedOfClients>,
-    /// A file with the keys of tickets, for weirs that understand each other's; None: keys of this process alone, new every 6 hours.
+    /// A file with the keys of tickets, shared by several weir hosts; None: keys of this process
+    /// alone, new every 6 hours.
     pub ticket_keys: Option<PathBuf>,
     /// The port of the listener: with keys from a file, a session is resumed only at the same port.
     pub port: u16,
@@ -55,7 +57,7 @@ pub struct Materials<'a> {
     pub pairs: &'a [Pair],
     /// What clients are verified against; only if they are verified.
     pub clients: Option<&'a ClientTrust>,
-    /// Keys of tickets; only if there is a file of them.
+    /// Keys of tickets; only if they come from a file.
     pub ticket_keys: Option<&'a TicketKeys>,
 }
 
@@ -88,14 +90,14 @@ impl Wanted {
     }
 }
 
-/// What the clients of a listener get.
+/// The settings for the clients of a listener.
 pub struct Terms {
     wanted: Wanted,
     provider: Arc<CryptoProvider>,
     /// For this listener alone: its tickets mean nothing to other listeners. None: tickets are off,
     /// or a file has the keys.
     tickets: Option<Arc<dyn ProducesTickets>>,
-    /// Taken for the time of a copy of the pointer.
+    /// Locked only while the pointer is copied.
     now: RwLock<Arc<ServerConfig>>,
 }
 
@@ -111,10 +113,10 @@ pub fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Terms {
-    /// With what was read of the files that `wanted` names.
+    /// With the content of the files that `wanted` names.
     ///
     /// # Errors
-    /// The system has no randomness; the library takes no such configuration.
+    /// The system has no randomness; the library rejects the configuration.
     pub fn new(wanted: Wanted, materials: Materials<'_>, provider: Arc<CryptoProvider>) -> Result<Terms, BadPair> {
         let tickets = if wanted.resumes() && wanted.ticket_keys.is_none() {
             Some(Ticketer::new().map_err(|error| BadPair::of(&error))?)
@@ -161,7 +163,7 @@ fn configure(
     let mut config = builder.with_cert_resolver(Arc::new(names));
     let protocols = [(wanted.http2, HTTP2), (wanted.http1, b"http/1.1")];
     config.alpn_protocols = protocols.into_iter().filter(|(may, _)| *may).map(|(_, name)| name.to_vec()).collect();
-    // Sessions live in tickets, not in a table behind a lock.
+    // Sessions are kept in tickets, not in a table behind a lock.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match (tickets, materials.ticket_keys) {
         (Some(tickets), _) => config.ticketer = Arc::clone(tickets),

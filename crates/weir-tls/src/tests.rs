@@ -1,4 +1,4 @@
-//! What holds for sealed sockets, with a cipher of paper and with the library of the product.
+//! Properties of sealed sockets, with a paper cipher and with the library of the product.
 
 mod clients;
 mod conformance;

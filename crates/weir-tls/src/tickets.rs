@@ -33,9 +33,9 @@ use crate::pairs::{self, BadPair};
 pub const KEY_BYTES: usize = 80;
 /// Keys at the end of the file that are used.
 pub const KEYS_MAX: usize = 3;
-/// How long a ticket is good, seconds: 12 hours, whichever weir has issued it.
+/// How long a ticket is valid, seconds: 12 hours, whichever weir host has issued it.
 pub const LIFETIME_S: u64 = 12 * 3600;
-/// How much later than ours the clock of the weir may be that has issued a ticket, seconds.
+/// How far the clock of the issuing weir host may be ahead of ours, seconds.
 const AHEAD_S_MAX: u64 = 60;
 
 const NAME_BYTES: usize = 16;
@@ -58,14 +58,15 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The same bytes for the same place only. A renewed certificate has the names that the one before it had.
+    /// The same bytes for the same place only. A renewed certificate has the same names as the
+    /// previous one.
     fn bytes(&self) -> Vec<u8> {
         let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
         let mut bytes = self.port.to_be_bytes().to_vec();
         bytes.extend([self.only_tls13, self.strict_names].map(u8::from));
-        // No name has a zero in it.
+        // No name contains a zero.
         [self.role].iter().chain(&names).for_each(|text| bytes.extend(text.bytes().chain([0])));
         bytes
     }
@@ -90,7 +91,7 @@ impl TicketKeys {
     /// Reads a file.
     ///
     /// # Errors
-    /// It can't be read, or has something else than keys; messages don't show what.
+    /// It can't be read, or contains something other than keys; messages don't show what.
     pub fn read(path: &Path) -> Result<TicketKeys, BadPair> {
         let (bytes, is_open) = pairs::read(path, "the keys of tickets")?;
         let shown = path.display();
@@ -115,7 +116,7 @@ impl TicketKeys {
         Ok(TicketKeys { path: path.into(), keys, is_open })
     }
 
-    /// What the operator should know of it.
+    /// Warnings for the operator.
     pub fn warnings(&self) -> Vec<String> {
         let file = self.path.display();
         let text = || format!("everybody on this host may read the keys in {file}; `chmod o= {file}` ends that");
@@ -132,10 +133,10 @@ impl TicketKeys {
         self.keys.is_empty()
     }
 
-    /// What makes and takes tickets at a listener.
+    /// The code that makes and accepts tickets at a listener.
     ///
     /// # Errors
-    /// The library takes no such keys.
+    /// The library rejects these keys.
     pub(crate) fn ring(&self, place: &Place<'_>) -> Result<Arc<dyn ProducesTickets>, BadPair> {
         let place = place.bytes();
         let keys: Result<Vec<_>, _> = self.keys.iter().map(|key| Key::new(key, &place)).collect();
@@ -163,7 +164,7 @@ impl Key {
 /// The keys of a file for one listener.
 struct Ring {
     keys: Vec<Key>,
-    /// Which of them seals.
+    /// The key that seals.
     sealing: usize,
 }
 

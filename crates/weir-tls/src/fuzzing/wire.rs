@@ -1,4 +1,5 @@
-//! Both ends of a connection in memory: a client of rustls, and the cipher of a server, with each byte between them in our hands.
+//! Both ends of a connection in memory: a client of rustls, and the cipher of a server. The test
+//! controls each byte between them.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -133,7 +134,7 @@ impl Wire {
         self.rest.len()
     }
 
-    /// The client receives what the server has said.
+    /// The client receives the server's bytes.
     pub(crate) fn answer(&mut self) -> Result<(), Error> {
         let bytes = std::mem::take(&mut self.out);
         let mut bytes = &bytes[..];

@@ -21,7 +21,7 @@ fn read(text: &str) -> Result<Vec<Vec<u8>>, Damage> {
 
 type Change = fn(&str) -> String;
 
-/// What happens to files on their way.
+/// Changes to files on their way.
 const CHANGES: [(&str, Change); 12] = [
     ("nothing", str::to_owned),
     ("the last line end is missing", |text| text.trim_end().to_owned()),
@@ -73,7 +73,7 @@ fn ornaments_are_no_sections() {
             assert_eq!(read(&text), Ok(vec![b"one".to_vec(); count]), "{text}");
         }
     }
-    // Readers of PEM would not pass over these.
+    // Readers of PEM would not ignore these.
     for (marker, why) in [
         ("# ----BEGIN CERTIFICATE-----", MARKER),
         ("# -----BEGIN PRIVATE KEY----", MARKER),

@@ -96,7 +96,7 @@ fn who_stands_in_the_file_itself_gets_in() {
             assert_eq!(wire.state.err(), end, "{}", files.certificate.display());
         }
     }
-    // With lists each must be of a CA that has one.
+    // With lists each certificate must be of a CA that has one.
     let list = scratch.list(&own, "list", &[], FUTURE);
     let terms = asking(&scratch, wanted(&trusted, Some(&list), true));
     let mut wire = Wire::new(&terms, &client_with(&TLS13, &read(&own)), "a.example");

@@ -17,7 +17,7 @@ use crate::sealed::Sealed;
 use crate::servers::{PeerName, Roots, ServerSeal, ServerTerms, Trust, WantedOfServers};
 use crate::terms::provider;
 
-/// A driver of this kind, around which nothing is sealed.
+/// A driver of this kind, wrapped, with nothing sealed.
 #[derive(Default)]
 struct Plain<S>(S);
 
@@ -45,7 +45,7 @@ impl<S: Subject> Subject for Plain<S> {
     }
 }
 
-/// A driver of this kind whose listeners and connects are all sealed.
+/// A driver of this kind with all listeners and connects sealed.
 #[derive(Default)]
 struct InPaper<S>(S);
 
@@ -76,7 +76,8 @@ impl<S: Subject> Subject for InPaper<S> {
     }
 }
 
-/// A driver of this kind whose listeners and connects are all sealed by the library of the product, with one certificate.
+/// A driver of this kind with all listeners and connects sealed by the library of the product, with
+/// one certificate.
 struct InRustls<S> {
     inner: S,
     listens: Arc<dyn Seal>,

@@ -7,7 +7,7 @@ use weir_io::{Class, Driver, Receive};
 use super::subject::{Client, GREETING, Served, accepted, failures, finish, knock, put};
 use crate::paper::{BAD_RECORD, CLOSE_NOTIFY, HEADER, TAG};
 
-/// What a client says in all, and the plain bytes of it.
+/// All bytes that a client sends, and their plaintext.
 fn conversation() -> (Vec<u8>, &'static [u8]) {
     let mut client = Client::default();
     let records = [client.handshake(), client.data(b"one"), client.data(b" and two"), client.alert(CLOSE_NOTIFY)];

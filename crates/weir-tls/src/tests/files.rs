@@ -1,4 +1,4 @@
-//! Certificates of tests, made by `openssl` on the spot.
+//! Test certificates, made by `openssl` on the spot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::pairs::{Files, Pair};
 use crate::terms::provider;
 
-/// What makes the usual key.
+/// Arguments that make the usual key.
 pub(super) const EC: [&str; 4] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 
 /// A directory that is removed with the test.
@@ -80,7 +80,8 @@ impl Scratch {
         Files { certificate, key }
     }
 
-    /// A revocation list of a CA with these certificates in it, good until then (`20260101000000Z`).
+    /// A revocation list of a CA with these certificates in it, valid until then
+    /// (`20260101000000Z`).
     pub(super) fn list(&self, ca: &Files, stem: &str, revoked: &[&Files], until: &str) -> PathBuf {
         let path = |end: &str| self.path(&format!("{stem}.{end}"));
         let (index, number, out) = (write(&path("index"), ""), write(&path("number"), "01\n"), path("crl"));

@@ -130,7 +130,7 @@ fn what_comes_to_nothing_is_told_and_its_pass_goes() {
         (&hello[..hello.len() - 1], &["admit", "charge", "worked", "failed"]),
         (b"", &["admit", "failed"]),
     ] {
-        // By the time, and by its leaving.
+        // By the time limit, and because it leaves.
         for leaves in [false, true] {
             let subject = Served::default();
             let mut bench = Bench::new(&subject);

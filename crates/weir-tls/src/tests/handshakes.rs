@@ -144,7 +144,8 @@ fn old_handshakes_make_room_where_descriptors_are_scarce() {
     assert!(is_told(&mut bench));
 }
 
-/// A client is done before its certificate is judged (RFC 8446 §4.4.4): what it sends meanwhile must not cost it the alert.
+/// A client has finished before its certificate is judged (RFC 8446 §4.4.4): bytes that it sends
+/// meanwhile must not cost it the alert.
 #[test]
 fn who_is_refused_hears_why_although_it_goes_on_sending() {
     for ends in [true, false] {
@@ -188,7 +189,7 @@ fn who_has_begun_is_waited_for() {
     bench.close(silent);
 }
 
-/// A worker that ends must not end before the close_notify is with the network.
+/// A worker must not end before the close_notify is with the network.
 #[test]
 fn a_close_goes_on_until_its_last_byte_is_sent() {
     let subject = Served::default();
@@ -243,7 +244,7 @@ fn records_are_short_at_first_and_after_a_rest() {
     finish(bench);
 }
 
-/// A message that comes in ever more records and is never complete is held only so far.
+/// A message in ever more records that is never complete is held only up to a limit.
 #[test]
 fn what_a_library_does_not_use_is_bounded() {
     let subject = Served::default();
@@ -263,7 +264,7 @@ fn what_a_library_does_not_use_is_bounded() {
     assert_eq!(failures(bench.driver.take_tally()), [("misbehaved", 1)]);
 }
 
-/// A library that panics ends its connection, and the others go on.
+/// A library that panics ends its connection, and the others continue.
 #[test]
 fn a_panic_of_the_library_costs_one_connection() {
     let subject = Served::default();

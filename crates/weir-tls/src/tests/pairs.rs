@@ -83,7 +83,8 @@ fn what_is_wrong_is_said() {
     assert!(why_not(&Files { certificate: large, key: one.key }).contains("larger than 1 MiB"));
 }
 
-/// A CA, what it has signed for others to sign, and what that has signed: their certificates, and the key of the last.
+/// A root CA, an intermediate CA, and a certificate that the latter has signed: their certificates,
+/// and the key of the last.
 fn chain(scratch: &Scratch) -> ([String; 3], Files) {
     let root = scratch.ca("root");
     let middle = scratch.signed_as(&root, "middle", "middle", &EC, "basicConstraints=critical,CA:TRUE", 30);
@@ -92,7 +93,7 @@ fn chain(scratch: &Scratch) -> ([String; 3], Files) {
     (texts, leaf)
 }
 
-/// Files come without a last line end, and then two certificates share a line.
+/// Files may lack a last line end, and then two certificates share a line.
 #[test]
 fn a_chain_is_read_as_a_whole_or_not_at_all() {
     let scratch = Scratch::new();

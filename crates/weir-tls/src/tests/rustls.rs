@@ -157,7 +157,7 @@ fn new_keys_on_the_way_change_nothing() {
     for round in 0..20 {
         wire.client.refresh_traffic_keys().unwrap();
         let update = wire.said();
-        // Half of it has come when something is to be sent.
+        // Half of it has arrived when something is to be sent.
         wire.hear(&update[..10]);
         wire.send(&[b"between"]);
         wire.hear(&update[10..]);
@@ -331,7 +331,8 @@ fn the_work_is_done_behind_the_second_hello() {
     assert_eq!(wire.state, Ok(State::Open));
 }
 
-/// Two weirs with the same file, while a key is exchanged on one after the other, and a listener at another port.
+/// Two weir hosts with the same file, while a key is exchanged on one after the other, and a
+/// listener at another port.
 #[test]
 fn tickets_by_keys_of_a_file_are_good_wherever_that_file_is() {
     let scratch = Scratch::new();

@@ -39,7 +39,7 @@ fn server(files: &Files, versions: &[&'static SupportedProtocolVersion], clients
     Arc::new(config)
 }
 
-/// To servers of these names.
+/// For servers of these names.
 fn terms(trust: Trust, shown: Option<&Files>, names: &[&str]) -> ServerTerms {
     let wanted = WantedOfServers { trust, files: shown.cloned() };
     let names: Vec<_> = names.iter().map(|name| PeerName::new(name).unwrap()).collect();
@@ -83,14 +83,14 @@ impl Wire {
         self.state = opened.state;
     }
 
-    /// The server receives what the client has said.
+    /// The server receives the client's bytes.
     fn answer(&mut self) -> Result<(), Error> {
         let bytes = std::mem::take(&mut self.out);
         let mut bytes = &bytes[..];
         while !bytes.is_empty() {
             self.server.read_tls(&mut bytes).unwrap();
             self.server.process_new_packets()?;
-            // There is nothing more for now.
+            // Nothing more is there for now.
             let _ = self.server.reader().read_to_end(&mut self.read);
         }
         Ok(())
@@ -105,7 +105,8 @@ impl Wire {
         bytes
     }
 
-    /// Until both have nothing to say, or the client gives up; each flight of the server is heard in pieces.
+    /// Until both have nothing to send, or the client gives up; each flight of the server is
+    /// received in pieces.
     fn run_in_pieces(&mut self, mut cut: impl FnMut(usize, usize) -> Vec<usize>) -> Result<(), Error> {
         for flight in 0.. {
             self.answer()?;
@@ -186,7 +187,7 @@ fn every_cut_of_every_flight_of_a_server() {
         let cuts = lens.iter().enumerate().flat_map(|(flight, len)| (1..*len).map(move |cut| (flight, cut)));
         let terms = fresh();
         for (at, cut) in cuts {
-            // Resumed ones have other flights: the sessions of before are forgotten.
+            // Resumed sessions have other flights: earlier ones are forgotten.
             terms.renew(&Roots::read(&terms.wanted().trust).unwrap(), None).unwrap();
             let mut wire = Wire::new(&terms, 0, &config);
             wire.run_in_pieces(|flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() }).unwrap();
@@ -218,7 +219,7 @@ fn who_can_t_be_known_is_refused_by_word() {
             (&ca, "a.example", &client_only, Failure::BadCertificate),
         ] {
             let mut wire = Wire::new(&trusting(ca, &[name]), 0, &server(files, &[version], None));
-            // The server hears why, by an alert.
+            // The server learns why, by an alert.
             let told = wire.run();
             assert_eq!(wire.state, Err(why));
             assert!(matches!(told, Err(Error::AlertReceived(_))), "{why:?}: {told:?}");
@@ -297,7 +298,7 @@ fn a_certificate_in_the_file_signs_no_others() {
             assert_eq!(end(&pinned.certificate, "a.example", &pinned), Ok(State::Open), "{more}");
             assert_eq!(end(&pinned.certificate, "b.example", &pinned), Err(Failure::WrongName), "{more}");
             assert_eq!(end(&pinned.certificate, "a.example", &forged), Err(Failure::UnknownCa), "{more}");
-            // Beside its CA it is the same.
+            // With its CA beside it the result is the same.
             assert_eq!(end(&both, "a.example", &pinned), Ok(State::Open), "{more}");
             assert!(end(&both, "a.example", &forged).is_err(), "{more}");
         }
@@ -349,7 +350,8 @@ fn a_certificate_is_shown_to_whoever_asks() {
         let mut wire = Wire::new(&terms(trust.clone(), Some(&ours), &["a.example"]), 0, &config);
         wire.run().unwrap();
         assert_eq!(wire.server.peer_certificates().unwrap()[0], pair(&ours).key.cert[0]);
-        // Without one the server refuses; in TLS 1.3 when the client has finished already.
+        // Without one the server rejects the client; in TLS 1.3 when the client has already
+        // finished.
         let mut wire = Wire::new(&terms(trust, None, &["a.example"]), 0, &config);
         assert!(wire.run().is_err());
         let alert = wire.said();
@@ -378,7 +380,7 @@ fn sessions_are_resumed_with_their_server_only_and_a_ticket_is_used_once() {
         terms.renew(&Roots::read(&terms.wanted().trust).unwrap(), None).unwrap();
         assert!(!meet(0), "whom to trust may have changed");
     }
-    // Connections that begin at once have a ticket each, as long as there are any.
+    // Connections that begin at the same time have a ticket each, as long as any are left.
     let mut config = ServerConfig::clone(&server(&files, &[&TLS13], None));
     config.send_tls13_tickets = 2 * TICKETS_MAX;
     let (config, terms) = (Arc::new(config), trusting(&ca, &["a.example"]));

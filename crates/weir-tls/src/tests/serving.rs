@@ -14,7 +14,7 @@ use crate::sealed::FLIGHT_BYTES_MAX;
 const HELLO: usize = HEADER + 5 + TAG;
 const CONFIRM: usize = HEADER + 7 + TAG;
 
-/// A connect whose hello has come: the client's end and the server's.
+/// A connect with a received hello: the client's end and the server's.
 fn called(bench: &mut Bench<'_, Asking>) -> (Socket, Socket) {
     let near = bench.connect(bench.address);
     let far = accepted(bench);
@@ -32,7 +32,7 @@ fn said(bench: &mut Bench<'_, Asking>) -> Vec<(&'static str, u64)> {
     failures(bench.driver.take_connects_tally())
 }
 
-/// In pieces that end at `cuts`.
+/// Sends the server's bytes in pieces that end at `cuts`.
 fn answer_in_pieces(cuts: &[usize], how: Receive) {
     let subject = Asking::default();
     let mut bench = Bench::new(&subject);
@@ -158,7 +158,8 @@ fn an_end_that_was_not_said_may_have_cut_something() {
     }
 }
 
-/// A server that does not want the client's certificate says so when the client has finished already (RFC 8446 §4.4.2.4).
+/// A server that rejects the client's certificate says so when the client has already finished (RFC
+/// 8446 §4.4.2.4).
 #[test]
 fn an_alert_behind_the_handshake_is_counted() {
     let subject = Asking::default();

@@ -43,7 +43,7 @@ fn response(scratch: &Scratch, ca: &Files, known: &[&Files], about: &[&Files], s
     out
 }
 
-/// Takes everything, and notes what came with the certificate.
+/// Accepts everything, and notes the response that came with the certificate.
 #[derive(Debug, Default)]
 struct Noting(Mutex<Vec<u8>>);
 

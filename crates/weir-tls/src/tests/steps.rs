@@ -69,7 +69,7 @@ impl Cipher for Counted {
     }
 }
 
-/// Clients who all say hello at once.
+/// Clients that all say hello at once.
 fn flood<S: Subject>(bench: &mut Bench<'_, S>, clients: usize) {
     let flood: Vec<Socket> = (0..clients).map(|_| knock(bench)).collect();
     for near in flood {

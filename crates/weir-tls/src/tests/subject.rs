@@ -45,7 +45,8 @@ impl<S: Subject> Subject for ServedOn<S> {
     }
 }
 
-/// A simulated driver whose connects are sealed in paper, while its listeners are plain: tests write the records of servers byte by byte.
+/// A simulated driver with connects that are sealed in paper, while its listeners are plain: tests
+/// write the records of servers byte by byte.
 #[derive(Default)]
 pub(super) struct Asking(SimSubject);
 

@@ -61,7 +61,8 @@ pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
 }
 
 impl Wire {
-    /// Until both have nothing to say; each flight of the client is heard in pieces as `cut` makes them of its number and length.
+    /// Until both have nothing to send; each flight of the client is received in pieces, as `cut`
+    /// makes them from its number and length.
     pub(super) fn run_in_pieces(&mut self, mut cut: impl FnMut(usize, usize) -> Vec<usize>) -> Result<(), Error> {
         for flight in 0.. {
             let bytes = self.said();
@@ -96,7 +97,7 @@ impl Wire {
         self.server.close(&mut self.rest, &mut self.out);
     }
 
-    /// Plain bytes that the client has got, and whether the end was said.
+    /// Plain bytes that the client has received, and whether the end was announced.
     pub(super) fn read(&mut self) -> (Vec<u8>, bool) {
         let ended = self.client.reader().read(&mut [0]).is_ok_and(|count| count == 0);
         (std::mem::take(&mut self.read), ended)
