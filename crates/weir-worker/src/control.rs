@@ -1,7 +1,8 @@
 //! The commands that a running worker gets from outside: to end, orders of operators, and results
 //! of its errands.
 //!
-//! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
+//! Bound: [`COMMANDS_MAX`] commands that were not carried out; at most one news for each open
+//! errand of the worker.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -64,9 +65,9 @@ pub enum Command {
 pub struct Adoption {
     /// The successor, or the step before it.
     pub plan: Arc<Plan>,
-    /// By worker: what it counts of each server, by slot.
+    /// By worker: its counters of each server, by slot.
     pub servers: Vec<Vec<Arc<ServerStats>>>,
-    /// What makes connections to servers speak TLS.
+    /// Makes connections to servers speak TLS.
     pub server_seals: ServerSeals,
     /// Restored verdicts on servers that are new in it, named by their slots.
     pub verdicts: Vec<(u32, Verdict)>,
@@ -112,7 +113,7 @@ pub struct Busy;
 pub struct Control {
     told: AtomicU8,
     commands: Mutex<Vec<Command>>,
-    /// At most one for each errand that is open.
+    /// At most one for each open errand.
     news: Mutex<Vec<News>>,
     /// Listeners that another process has taken over when this worker is to drain.
     taken: Mutex<Vec<Location>>,
@@ -141,7 +142,7 @@ impl Control {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// In a drain: end all clients but tunnels.
+    /// In a drain: end all clients except tunnels.
     pub fn keep_tunnels_only(&self) {
         self.told.fetch_or(TUNNELS_ONLY, Ordering::Release);
     }
@@ -170,7 +171,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether one more command has room.
+    /// Whether another command has room.
     pub fn has_room(&self) -> bool {
         self.commands().len() < COMMANDS_MAX
     }

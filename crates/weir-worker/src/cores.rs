@@ -1,5 +1,5 @@
-//! The cores of the workers: how much of them they get, how they are bound to them, and how the kernel schedules them there. Called by the
-//! main thread some times a second.
+//! The cores of the workers: how much of them they get, how they are bound to them, and how the
+//! kernel schedules them there. Called by the main thread some times a second.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

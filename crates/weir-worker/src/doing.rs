@@ -47,7 +47,7 @@ pub struct Doing {
     step: AtomicU8,
     /// Steps begun.
     steps: AtomicU64,
-    /// The step that takes too long, as a count of steps begun; 0: none does.
+    /// The step that takes too long, as a count of steps begun; 0: none.
     blamed: AtomicU64,
 }
 
@@ -70,7 +70,7 @@ impl Doing {
         self.steps.load(Relaxed)
     }
 
-    /// The step with this count takes too long.
+    /// Blames the step with this count for taking too long.
     pub fn blame(&self, step: u64) {
         self.blamed.store(step, Relaxed);
     }

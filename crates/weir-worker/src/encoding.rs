@@ -32,7 +32,7 @@ pub(crate) struct Pool(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a job, or the end.
+    /// Signals a job, or the end.
     wanted: Condvar,
     /// The workers that get the results; no job is taken before it is set.
     handle: OnceLock<Handle>,
@@ -110,7 +110,7 @@ impl Encoders {
     }
 }
 
-/// A thread that works until the end; None: the operating system refuses one.
+/// A thread that works until the end; None: the operating system can't create one.
 fn start(shared: &Arc<Shared>, number: usize) -> Option<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new().name(format!("weir-encode-{number}"));

@@ -1,4 +1,5 @@
-//! Asking a running worker what it is doing: its thread answers between two turns (docs/semantics.md §7).
+//! Asks a running worker what it is doing: its thread answers between two turns (docs/semantics.md
+//! §7).
 //!
 //! The worker compares a number once a turn; only when a question has come does it make a report
 //! and hand it over. The lock is held to exchange a pointer. A worker that waits for events is
@@ -23,7 +24,7 @@ pub struct WorkerReport {
     pub machines: Report,
     /// The name of its driver.
     pub driver: &'static str,
-    /// What its driver did so far.
+    /// Counters of its driver so far.
     pub driver_stats: DriverStats,
     /// Processor time of its thread, microseconds.
     pub cpu_us: u64,
@@ -36,7 +37,7 @@ pub struct WorkerReport {
     pub large_buffers: (u32, u32),
 }
 
-/// Where questions to one worker are put, and its answers.
+/// The questions to one worker, and its answers.
 #[derive(Default)]
 pub struct Enquiry {
     /// Questions so far.
@@ -51,7 +52,7 @@ struct Answer {
     /// Questions that had been asked when the report was made.
     number: u64,
     report: Option<Arc<WorkerReport>>,
-    /// The worker has ended: nothing will be answered any more.
+    /// The worker has ended: no more questions will be answered.
     over: bool,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Debug for Enquiry {
 }
 
 impl Enquiry {
-    /// Asks; the number is for [`Enquiry::wait`]. Several workers are asked first and waited for then.
+    /// Asks; the number is for [`Enquiry::wait`]. Ask several workers first, then wait for them.
     pub fn ask(&self) -> u64 {
         let number = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
         if let Some(waker) = self.waker.get() {
@@ -71,7 +72,8 @@ impl Enquiry {
         number
     }
 
-    /// A report made after the question. None: the worker did not come to it until the deadline, or has ended.
+    /// A report made after the question. None: the worker did not answer before the deadline, or
+    /// has ended.
     pub fn wait(&self, number: u64, deadline: Instant) -> Option<Arc<WorkerReport>> {
         let mut answer = self.lock();
         while answer.number < number {

@@ -38,11 +38,11 @@ pub trait Errands: fmt::Debug + Send + Sync {
 pub(crate) struct Open {
     worker: u16,
     runner: Option<Arc<dyn Errands>>,
-    /// Names handed over and not answered.
+    /// Names handed over but not answered.
     names: Shares,
-    /// Credentials handed over and not answered.
+    /// Credentials handed over but not answered.
     credentials: Shares,
-    /// How many those are.
+    /// How many credentials those are.
     verifying: usize,
     /// Those of them from before the worker's last restart. While any remain, none are handed over:
     /// so the next verdicts are theirs.
@@ -85,7 +85,7 @@ impl Open {
     /// Hands over a job.
     ///
     /// # Errors
-    /// The job: it is to be run here.
+    /// The job: it has to be run here.
     pub(crate) fn encode(&mut self, job: Box<Job>) -> Result<(), Box<Job>> {
         match &self.encoders {
             Some(encoders) if self.encoding < JOBS_MAX => encoders.run(self.worker, job)?,
@@ -101,7 +101,7 @@ impl Open {
         self.failed.clear();
     }
 
-    /// Hands over an errand. False: it has failed, as the next news say.
+    /// Hands over an errand. False: it has failed, as the next news report.
     pub(crate) fn run(&mut self, errand: Errand) -> bool {
         let has_room = match &errand {
             Errand::Resolve { asker, .. } => self.names.enter(asker),
@@ -236,7 +236,7 @@ mod tests {
         assert!(open.run(verify(7, 1)));
         let name = News::Resolved { name: "a".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
         assert_eq!(open.close(vec![name, told(ann())]).len(), 2);
-        // Nor are refusals that were not heard any more.
+        // Nor are refusals that were never delivered.
         assert!(open.run(verify(7, 1)));
         open.begin_anew();
         assert!(!open.run(verify(7, 1)));

@@ -74,7 +74,7 @@ fn is_scarcity(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| scarce.contains(&errno))
 }
 
-/// Whether the address that a connection was to come from can't be used for it (bind(2), connect(2)).
+/// Whether the source address chosen for a connection can't be used for it (bind(2), connect(2)).
 pub(crate) fn is_port_taken(error: &io::Error) -> bool {
     let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
     Errno::from_io_error(error).is_some_and(|errno| taken.contains(&errno))

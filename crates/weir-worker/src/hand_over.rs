@@ -25,7 +25,7 @@ pub struct Lent {
     pub socket: OwnedFd,
 }
 
-/// Where workers put what they lend.
+/// Where workers put the sockets that they lend.
 #[derive(Debug, Default)]
 pub struct Lending {
     lent: Mutex<Vec<io::Result<Lent>>>,

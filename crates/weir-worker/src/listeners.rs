@@ -34,7 +34,7 @@ const ACCEPTING_LOOK_US: u64 = 10_000;
 pub struct ListenerChange {
     /// Its index in the previous plan, from which it keeps sockets and clients; None: it is new.
     pub before: Option<usize>,
-    /// Of one that is new: bound and listening, by worker; each is taken once.
+    /// For a new listener: bound and listening sockets, by worker; each is taken once.
     pub sockets: Mutex<Vec<Option<OwnedFd>>>,
     /// How the connections that it accepts from now on speak.
     pub speech: Speech,
@@ -63,7 +63,7 @@ impl ListenerChange {
 pub(crate) struct Listeners {
     /// By number, which is never reused; None: it is closed.
     all: Vec<Option<Listener>>,
-    /// Numbers of those of the plan, in its order.
+    /// Numbers of the plan's listeners, in its order.
     of_plan: Vec<u32>,
     leaving: Vec<Leaver>,
     /// A client that connects to one of these addresses is connecting to this proxy, and not
@@ -95,7 +95,7 @@ struct Listener {
     is_leaving: bool,
 }
 
-/// How connections of a listener are taken.
+/// How connections of a listener are accepted.
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
     let passed_on = matches!(plan.serves, Serves::Tcp(_));
     let tuning = tuning(plan.tuning.as_deref());
@@ -156,7 +156,8 @@ impl Listeners {
         self.of_plan.iter().map(|number| self.get(*number).map_or(&[][..], |listener| &listener.sockets[..]))
     }
 
-    /// The plan's listeners that accept: how the plan calls them, their sockets, and whether those stay open.
+    /// The plan's accepting listeners: their names in the plan, their sockets, and whether those
+    /// remain open.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&Location, &[Socket], bool)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
         present.map(|listener| (&listener.plan.address, &listener.sockets[..], listener.stays_open))
@@ -180,7 +181,7 @@ impl Listeners {
         self.all.get(number as usize).is_some_and(|listener| listener.as_ref().is_none_or(|known| known.is_leaving))
     }
 
-    /// Whether it takes connections to other addresses than those of this machine.
+    /// Whether it accepts connections to addresses other than those of this machine.
     pub(crate) fn is_transparent(&self, token: u64) -> bool {
         self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)
     }
@@ -331,7 +332,7 @@ impl<D: Driver> Worker<D> {
         if is_awaited { now_us + ACCEPTING_LOOK_US } else { now_us }
     }
 
-    /// Closes the listeners whose time has come.
+    /// Closes the listeners for which it is time.
     pub(crate) fn stop_listening(&mut self) {
         let leaving = std::mem::take(&mut self.listeners.leaving);
         for one in leaving {

@@ -1,6 +1,6 @@
 //! A worker's end of the access log: a bounded ring of bytes to the writer's thread.
 //!
-//! Lines that find no room are lost and counted; nothing ever waits. Bound: [`LOG_RING_BYTES`] a worker.
+//! Lines without room are lost and counted; nothing ever waits. Bound: [`LOG_RING_BYTES`] a worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ pub const LOG_RING_BYTES: usize = 4 * 1024 * 1024;
 /// With this much in the ring the writer is woken; below that it looks at its own interval.
 const WAKE_BYTES: usize = 256 * 1024;
 
-/// The clock on the wall, written by the writer's thread and read by workers.
+/// The wall clock, written by the writer's thread and read by workers.
 #[derive(Debug, Default)]
 pub struct Wall {
     /// Microseconds since 1970 less those of the monotonic clock.
@@ -23,7 +23,8 @@ pub struct Wall {
 }
 
 impl Wall {
-    /// What it shows: microseconds since 1970 less the monotonic clock, and seconds east of Greenwich.
+    /// Its reading: microseconds since 1970 less the monotonic clock, and seconds east of
+    /// Greenwich.
     pub fn get(&self) -> (i64, i32) {
         (self.offset_us.load(Relaxed), self.zone_s.load(Relaxed))
     }
@@ -52,12 +53,12 @@ impl LogSink {
         LogSink { ring, wall, writer }
     }
 
-    /// What the clock on the wall shows, as [`Wall::get`].
+    /// The reading of the wall clock, as [`Wall::get`].
     pub fn wall(&self) -> (i64, i32) {
         self.wall.get()
     }
 
-    /// Takes as many of these lines as there is room for, and returns how many were lost.
+    /// Takes as many of these lines as have room, and returns how many were lost.
     pub fn push(&mut self, lines: &[u8]) -> u64 {
         let lost = self.put(lines);
         if self.waiting() >= WAKE_BYTES {

@@ -57,7 +57,7 @@ impl LogWriter {
     /// Opens the destination and starts the writer, with a sink for each worker.
     ///
     /// # Errors
-    /// The operating system's, when the destination can't be opened or no thread be made.
+    /// The operating system's, when the destination can't be opened or no thread can be created.
     pub(crate) fn start(to: &Destination, workers: &[Arc<Counters>]) -> io::Result<(LogWriter, Vec<LogSink>)> {
         let target = Target::open(to)?;
         let (producers, rings): (Vec<_>, Vec<_>) = workers.iter().map(|_| ring(LOG_RING_BYTES)).unzip();
@@ -134,7 +134,8 @@ impl Target {
     }
 }
 
-/// Without waiting for anything. A FIFO is opened both ways, so that its reader may come and go.
+/// Opens it without waiting for anything. A FIFO is opened both ways, so that its reader may come
+/// and go.
 fn open_file(path: &Path) -> io::Result<File> {
     let is_fifo = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
@@ -205,7 +206,8 @@ impl Writer {
         self.rings.iter().any(|ring| ring.slots() >= BATCH_BYTES)
     }
 
-    /// Writes what every worker has said by now. False: the destination does not take it.
+    /// Writes all lines that the workers have logged by now. False: the destination does not take
+    /// them.
     fn work(&mut self) -> bool {
         let mut looked = 0;
         while self.write_batch() {
@@ -238,7 +240,7 @@ impl Writer {
         }
     }
 
-    /// Where the line begins that is partly written.
+    /// Where the partly written line begins.
     fn line_start(&self) -> usize {
         self.batch[..self.written].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
     }
@@ -276,7 +278,7 @@ impl Writer {
     fn reopen(&mut self) {
         match Target::open(&self.to) {
             Ok(target) => {
-                // Whatever the old file has of a line, the new one gets all of it.
+                // Whichever part of a line the old file has, the new one gets all of it.
                 self.written = self.line_start();
                 self.target = target;
             }
@@ -289,7 +291,7 @@ impl Writer {
     }
 }
 
-/// What the clock on the wall shows in microseconds since 1970, less the monotonic clock.
+/// The reading of the wall clock in microseconds since 1970, less the monotonic clock.
 pub fn wall_offset_us() -> i64 {
     let us = |clock| {
         let time = clock_gettime(clock);
@@ -342,7 +344,7 @@ impl Complaints {
     }
 
     fn tell(&self, what: &str) {
-        // Nowhere is left to complain when that fails.
+        // If that fails, there is nowhere left to complain.
         let _ = writeln!(io::stderr(), "weir: {what}");
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn see_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: 
     client_seen(&mut worker.engine, token, Sight { ended, broken, taken });
 }
 
-/// Tells the engine how a client takes what was sent to it.
+/// Tells the engine how a client takes the bytes that were sent to it.
 pub(crate) fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket, over: bool) {
     let taken = taken(worker, socket).1;
     client_looked(&mut worker.engine, token, taken, over);

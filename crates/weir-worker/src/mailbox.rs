@@ -81,7 +81,7 @@ impl Mailbox {
         let _ = self.wakers[self.worker].set(waker);
     }
 
-    /// The next post for this worker, and who sent it.
+    /// The next post for this worker, and its sender.
     pub fn receive(&mut self) -> Option<(u16, Post)> {
         self.inbound.iter_mut().find_map(|(from, ring)| ring.pop().ok().map(|post| (*from, post)))
     }
@@ -121,7 +121,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The next connection for this worker. If it has said that it has no clients left, that is not so any more.
+    /// The next connection for this worker. If it has said that it has no clients left, that no
+    /// longer holds.
     pub(crate) fn take_given(&mut self) -> Option<Box<Moved>> {
         let moved = self.coming.iter_mut().find_map(|ring| ring.pop().ok())?;
         if !std::mem::take(&mut self.has_said) {

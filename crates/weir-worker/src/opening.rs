@@ -26,7 +26,7 @@ pub struct Inherited {
     pub address: Location,
     /// At least one.
     pub sockets: Vec<OwnedFd>,
-    /// They stay open when this process closes them: the service manager keeps them.
+    /// They remain open when this process closes them: the service manager keeps them.
     pub stays_open: bool,
     /// Device and inode of the file at the path of a unix socket, if that process is responsible
     /// for it.
@@ -66,7 +66,7 @@ struct Sockets {
 #[derive(Debug)]
 pub struct Opened {
     pub(crate) opening: Opening,
-    /// Of the listeners, with the real port where 0 was asked.
+    /// Addresses of the listeners, with the real port where 0 was configured.
     pub(crate) addresses: Vec<Location>,
     /// Names of unix sockets, each with the group that its plan gives it.
     pub(crate) files: Vec<(SocketFile, Option<u32>)>,
@@ -102,7 +102,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Whether some workers accept from the same socket of TCP.
+    /// Whether some workers accept from the same TCP socket.
     pub(crate) fn is_shared(&self) -> bool {
         let mut all = self.addresses.iter().zip(&self.sharing);
         all.any(|(address, sharing)| address.network().is_some() && *sharing == Sharing::Common)
@@ -173,7 +173,7 @@ impl Opened {
     }
 }
 
-/// The sockets of a listener, with one for each worker if that can be; at least one.
+/// The sockets of a listener, with one for each worker if possible; at least one.
 fn complete(
     address: SocketAddr,
     plan: &ListenerPlan,

@@ -52,7 +52,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// It is pinned to this core from now on, or to none.
+    /// From now on it is pinned to this core, or to none.
     pub(crate) fn set_home(&self, core: Option<usize>) {
         self.home.store(core.and_then(|core| u32::try_from(core + 1).ok()).unwrap_or(0), Relaxed);
     }
@@ -67,7 +67,7 @@ impl Place {
         self.home().is_some() && !self.is_free.load(Relaxed)
     }
 
-    /// How often it was let go.
+    /// How often it was unpinned.
     pub fn times_let_go(&self) -> u32 {
         self.times.load(Relaxed)
     }
@@ -87,7 +87,7 @@ impl Place {
 pub struct Change {
     /// Its number.
     pub worker: usize,
-    /// The core that it was let go from, or is pinned to again.
+    /// The core from which it was unpinned, or to which it is pinned again.
     pub core: usize,
     /// It was unpinned.
     pub is_free: bool,
@@ -112,7 +112,7 @@ struct Pin {
     since: Option<Duration>,
 }
 
-/// What cores had done at a moment.
+/// A snapshot of the cores' activity.
 #[derive(Debug)]
 struct Seen {
     at: Duration,
@@ -347,7 +347,7 @@ mod tests {
         for (pinning, home, allowed, word) in [
             (Pinning::Hard, Some(7), vec![3, 7], "pinned"),
             (Pinning::None, None, vec![3, 7], "not pinned"),
-            // Binding was forbidden; there is nowhere to go.
+            // Binding is forbidden; no other core is available.
             (Pinning::Soft, None, vec![3, 7], "not pinned"),
             (Pinning::Soft, Some(7), vec![7], "pinned"),
         ] {
@@ -359,7 +359,8 @@ mod tests {
         }
     }
 
-    /// A thread spins on a core that three others take. The other cores are said to be idle, whatever else runs there.
+    /// A thread spins on a core that three others occupy. The other cores are reported as idle,
+    /// whatever else runs there.
     #[test]
     fn the_kernel_is_told() {
         let allowed = available_cores();

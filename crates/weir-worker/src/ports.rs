@@ -31,7 +31,7 @@ pub enum Sharing {
 }
 
 impl Port {
-    /// Of sockets that were just opened, by worker.
+    /// For sockets that were just opened, by worker.
     ///
     /// # Errors
     /// No descriptors are left.

@@ -98,7 +98,7 @@ pub struct Prepared {
     hashes: RandomState,
     /// All that wait.
     waiting: AtomicUsize,
-    /// Connections may be under way when they are put here, and clients come before them.
+    /// Connections may be under way when they are put here, and clients may come before them.
     is_early: bool,
     /// First packets are sent to the listener alone: no connections are begun for them.
     lets_through: AtomicBool,
@@ -286,7 +286,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 /// A worker's means for connections to servers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dialing {
-    /// What makes them speak TLS, by server over all upstreams; no entry, or None: nothing.
+    /// Makes them speak TLS, by server over all upstreams; no entry, or None: they are plain.
     pub(crate) seals: ServerSeals,
     /// Connections that exist before they are requested, if a maker is configured.
     pub(crate) prepared: Option<Arc<Prepared>>,
@@ -303,7 +303,7 @@ impl Dialing {
         self.prepared.iter().for_each(|prepared| prepared.end());
     }
 
-    /// A connection that was to be made in this way, if it is there already, or under way.
+    /// A connection that was to be made in this way, if it is already there, or under way.
     pub(crate) fn ready(&self, way: Outbound<'_>, to: SocketAddr, now_us: u64) -> Option<OwnedFd> {
         let prepared = self.prepared.as_ref().filter(|_| way.transparent)?;
         // A connect from any port follows an attempt from the client's port.
@@ -407,7 +407,7 @@ mod tests {
         let take =
             || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server, NOW_US);
         let begin = |begins| begin(&prepared, pair, times, begins);
-        // The first packet is first.
+        // The first packet comes before the worker.
         assert_eq!([begin(true), begin(false)], [Begun::Now, Begun::Before]);
         assert!(take().is_some() && prepared.waiting() == 0);
         // It comes late, once; one that comes after it belongs to another client.

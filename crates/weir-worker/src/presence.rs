@@ -18,7 +18,7 @@ use crate::doing::{Doing, Step};
 use crate::start::View;
 use crate::worker::Worker;
 
-/// How often the worker looks what requests have cost it, in microseconds.
+/// How often the worker checks the cost of requests, in microseconds.
 const SAMPLE_US: u64 = 10_000;
 /// The newest sample has a share of one in this number in the average.
 const SHARE: u64 = 4;
@@ -29,10 +29,10 @@ const RECEIVES: u32 = 64;
 /// How long things took on one worker.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// Its turns: from when the driver gives it events until it asks for further ones, microseconds.
+    /// Its turns: from receiving events from the driver until asking for more, microseconds.
     pub turn: Histogram,
-    /// From the arrival of bytes of a client in the kernel to their pick-up, microseconds in ticks of the kernel (1 to 10 ms), of one
-    /// receive in 64.
+    /// From the arrival of a client's bytes in the kernel to their pick-up, microseconds in ticks
+    /// of the kernel (1 to 10 ms), of one receive in 64.
     pub kernel_wait: Histogram,
 }
 
@@ -78,7 +78,8 @@ impl Presence {
         self.doing.is_blamed()
     }
 
-    /// The turn is over: the worker is about to ask the driver for events. The time, if a turn was measured.
+    /// The turn is over: the worker is about to ask the driver for events. Returns the time, if a
+    /// turn was measured.
     pub(crate) fn rest(&mut self, load: &Load) -> Option<u64> {
         self.doing.set(Step::Driving);
         let own = self.line.as_mut()?;
@@ -92,8 +93,8 @@ impl Presence {
         Some(now_us)
     }
 
-    /// There are events. `requests` is how many were begun so far; `now_us` is of the driver's clock, which is CLOCK_MONOTONIC but in the
-    /// simulation.
+    /// Events have come. `requests` is how many were begun so far; `now_us` is of the driver's
+    /// clock, which is CLOCK_MONOTONIC except in the simulation.
     pub(crate) fn begin_turn(&mut self, now_us: u64, requests: u64) {
         let Some(own) = &mut self.line else { return };
         own.began_us = now_us.max(1);
@@ -178,7 +179,7 @@ struct OwnLine {
     began_us: u64,
     /// From clients.
     receives: u32,
-    /// When it was last looked what requests cost; 0: never.
+    /// When the cost of requests was last checked; 0: never.
     sampled_us: u64,
     used: Used,
 }
@@ -223,7 +224,8 @@ fn cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the board says what the worker did, and nothing of one that has ended. How: turns with chosen times.
+    //! Proves: the board shows what the worker did, and nothing of one that has ended. How: turns
+    //! with chosen times.
 
     use super::*;
 
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!((line.turn_us(1_000_400), loads, line.accepts()), (0, [7, 2, 1], true));
         presence.show(&Load { sessions: usize::MAX, open_requests: 0, flags: ACCEPTS | DRAINS });
         assert_eq!((line.sessions.load(Relaxed), line.accepts()), (u32::MAX, false));
-        // A clock that begins at 0 is no rest.
+        // A clock that begins at 0 does not count as waiting.
         presence.begin_turn(0, 0);
         assert_eq!(line.turn_us(51), 50);
         assert_eq!(board.line(0).turns.load(Relaxed), 0);

@@ -25,7 +25,7 @@ use weir_io::{Policy, cpu_time_of, policy_of, set_policy};
 const PERIOD: Duration = Duration::from_millis(250);
 /// A core that is idle for less than this share of its time is full, in thousandths.
 const FULL: u64 = 80;
-/// One that is idle for more than this has time again.
+/// A core that is idle for more than this has time again.
 const FREE: u64 = 160;
 
 /// A worker that uses less of its core than this has nothing to gain, in thousandths.
@@ -52,7 +52,7 @@ impl Thread {
     /// Whether its policy may have to change, `elapsed` after the last look.
     fn is_of_interest(&mut self, elapsed: Duration) -> bool {
         let before = self.used;
-        // Where a sandbox does not tell, each look counts.
+        // Where a sandbox hides the time, each look counts.
         let Some(used) = cpu_time_of(self.number) else { return true };
         self.used = used;
         self.use_of_core.full || used.saturating_sub(before) * 1000 >= elapsed * AT_WORK
@@ -87,12 +87,12 @@ impl Scheduling {
         }
         match std::fs::read_to_string("/proc/stat") {
             Ok(text) => self.on_look(&text),
-            // Where the kernel does not tell, nothing is changed.
+            // Where the kernel hides its counts, nothing is changed.
             Err(_) => self.threads.clear(),
         }
     }
 
-    /// A thread is bound to this core from now on, or may run on several (None).
+    /// From now on a thread is bound to this core, or may run on several (None).
     pub(crate) fn set_core(&mut self, number: i32, core: Option<usize>) {
         for thread in self.threads.iter_mut().filter(|thread| thread.number == number) {
             thread.core = core;
@@ -119,21 +119,23 @@ pub(crate) fn core_of(thread: i32) -> Option<usize> {
 /// Time since the machine was started, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ticks {
-    /// Time that a worker can have: the core was idle, or with programs of lower priority.
+    /// Time that was available to a worker: the core was idle, or with programs of lower priority.
     idle: u64,
     all: u64,
 }
 
 impl Ticks {
-    /// How much of the time since an earlier look a worker could have had, in thousandths; None: there was no time.
+    /// How much of the time since an earlier look was available to a worker, in thousandths; None:
+    /// no time has passed.
     pub(crate) fn idle_since(self, before: Ticks) -> Option<u64> {
-        // The kernel's numbers may go back by a little.
+        // The kernel's numbers may decrease a little.
         let (idle, all) = (self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all));
         (idle * 1000).checked_div(all)
     }
 }
 
-/// Of one core, or of all of them together. proc_stat(5); waiting for input and output is idle time, and io_uring waits so.
+/// For one core, or for all of them together. proc_stat(5); waiting for input and output is idle
+/// time, and io_uring waits in this state.
 pub(crate) fn ticks_of(stat: &str, core: Option<usize>) -> Option<Ticks> {
     let name = core.map_or("cpu".to_owned(), |core| format!("cpu{core}"));
     let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A worker with at most this cost never gives anything away, in nanoseconds: clients do not notice
 /// it.
 const COST_NS_MIN: u64 = 500_000;
-/// And it costs more than this many times what the median worker costs.
+/// And it costs more than this many times the cost of the median worker.
 const TIMES_MEDIAN: u64 = 4;
 /// How long this must hold, at each look, before each step.
 const HOLDS: Duration = Duration::from_millis(100);
@@ -33,9 +33,9 @@ pub struct Load {
 pub struct Shed {
     /// The worker that gives away.
     pub from: usize,
-    /// The worker that is given.
+    /// The worker that receives.
     pub to: usize,
-    /// Connections at most; at least 1.
+    /// The maximum number of connections; at least 1.
     pub most: u32,
 }
 
@@ -125,8 +125,9 @@ fn median_of(loads: &[Load]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: only a worker that is costly for a while gives away, to one that has time, never back and forth, never more than a share.
-    //! How: rows of loads over time, and any sequence of them.
+    //! Proves: only a worker that is costly for a while gives connections away, to one that has
+    //! time, never back and forth, never more than a share. How: rows of loads over time, and any
+    //! sequence of them.
 
     use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Starting one worker a core, and ending them.
+//! Starts one worker a core, and ends them.
 
 use std::fmt;
 use std::io;
@@ -53,7 +53,8 @@ pub struct Setup {
     pub workers: u16,
     /// Which driver.
     pub driver: DriverKind,
-    /// Bind each worker to a core (worker n to the n-th available one). [`Cores`] may let it go for a while.
+    /// Bind each worker to a core (worker n to the n-th available one). [`Cores`] may unpin it for
+    /// a while.
     pub pin: bool,
     /// Makes jitter differ between runs.
     pub seed: u64,
@@ -61,7 +62,7 @@ pub struct Setup {
     pub errands: Option<Arc<dyn Errands>>,
     /// By listener of the plan: how its clients speak TLS. None, or no entry: they don't.
     pub seals: Vec<Option<Sealing>>,
-    /// How connections to servers do.
+    /// How connections to servers speak TLS.
     pub server_seals: ServerSeals,
     /// Connections to servers that are made before their clients are accepted.
     pub prepared: Option<Arc<Prepared>>,
@@ -240,7 +241,8 @@ impl Handle {
         self.files().retain(|file| stays(file.path()));
     }
 
-    /// Gives unix sockets another mode and another group, if this process has their names: by path.
+    /// Gives unix sockets another mode and another group, if this process owns their names: by
+    /// path.
     ///
     /// # Errors
     /// The operating system's, with the path.
@@ -249,7 +251,7 @@ impl Handle {
         files.iter().find(|file| file.path() == path).map_or(Ok(()), |file| file.set_rights(mode, group))
     }
 
-    /// Device and inode of the unix socket at this path, if this process has its name.
+    /// Device and inode of the unix socket at this path, if this process owns its name.
     pub fn file_at(&self, path: &Path) -> Option<(u64, u64)> {
         self.files().iter().find(|file| file.path() == path).and_then(SocketFile::id)
     }
@@ -258,7 +260,7 @@ impl Handle {
         self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Counts for servers as well that were added: by worker, by slot.
+    /// Adds counters for added servers: by worker, by slot.
     pub fn with_servers(&self, servers: &[Vec<Arc<ServerStats>>]) -> Handle {
         let mut handle = self.clone();
         for (view, servers) in handle.views.iter_mut().zip(servers) {
@@ -378,7 +380,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// The writer of the access log, if there is to be one, and a sink for each worker.
+/// The writer of the access log, if one is configured, and a sink for each worker.
 fn access_log(plan: &Plan, views: &[View]) -> Result<(Option<LogWriter>, std::vec::IntoIter<LogSink>), StartError> {
     let Some(log) = &plan.access_log else { return Ok((None, Vec::new().into_iter())) };
     let counters: Vec<_> = views.iter().map(|view| Arc::clone(&view.counters)).collect();
@@ -386,7 +388,7 @@ fn access_log(plan: &Plan, views: &[View]) -> Result<(Option<LogWriter>, std::ve
     Ok((Some(writer), sinks.into_iter()))
 }
 
-/// The board that was given, or one of this process.
+/// The given board, or one of this process.
 fn board_of(setup: &Setup, workers: u16) -> Result<Arc<Board>, StartError> {
     let lines = usize::from(workers);
     match &setup.board {
@@ -408,7 +410,7 @@ fn secret() -> io::Result<[u64; 2]> {
 }
 
 impl Running {
-    /// Addresses that are listened on, with the real port where 0 was asked.
+    /// Addresses that are listened on, with the real port where 0 was configured.
     pub fn addresses(&self) -> &[Location] {
         &self.addresses
     }
@@ -434,12 +436,12 @@ impl Running {
         self.offences.take()
     }
 
-    /// Looks after workers that are stuck.
+    /// A watchdog for workers that are stuck.
     pub fn watchdog(&self) -> Watchdog {
         Watchdog::new(&self.handle.threads)
     }
 
-    /// Looks after the cores of the workers.
+    /// A supervisor for the cores of the workers.
     pub fn cores(&self, pinning: Pinning) -> Cores {
         Cores::new(&self.handle, pinning)
     }
@@ -495,7 +497,7 @@ impl Running {
         }
     }
 
-    /// In a drain: ends all clients but tunnels.
+    /// In a drain: ends all clients except tunnels.
     pub fn keep_tunnels_only(&self) {
         for (control, waker) in &self.handle.controls {
             control.keep_tunnels_only();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use weir_io::Board;
 
-/// About how long something counts, in nanoseconds.
+/// How long a delay counts, roughly, in nanoseconds.
 const MEMORY_NS: u128 = 200_000_000;
 /// Longer than any line of the kernel's.
 const LINE_BYTES_MAX: usize = 96;
@@ -67,7 +67,8 @@ impl Thread {
 
 /// The average with the starved time within `elapsed` included; older time counts less.
 fn averaged(before: u32, starved_ns: u64, elapsed: Duration) -> u32 {
-    // A delay that ends now may have begun before the last look, and be longer than what has elapsed.
+    // A delay that ends now may have begun before the last look, and be longer than the elapsed
+    // time.
     let sum = u128::from(before) * MEMORY_NS + 1000 * u128::from(starved_ns);
     u32::try_from(sum / (MEMORY_NS + elapsed.as_nanos())).unwrap_or(u32::MAX).min(1000)
 }

@@ -34,7 +34,7 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// From now on clients of a listener speak TLS.
+    /// From now on the clients of a listener speak TLS.
     pub(crate) fn seal(&mut self, listener: Socket, Sealing { seal, handshake_timeout_us }: &Sealing) {
         self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);
     }
@@ -126,7 +126,7 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Counts what has happened to handshakes.
+    /// Counts the outcomes of handshakes.
     pub(crate) fn count_tls(&mut self) {
         if let Some(tally) = self.driver.take_tally() {
             count(&self.parts.counters, &tally);
@@ -166,7 +166,7 @@ fn of_server(why: Failure) -> ServerTlsFailure {
         Failure::NoNames => ServerTlsFailure::NoNames,
         Failure::CaCertificate => ServerTlsFailure::CaCertificate,
         Failure::UnusableKey => ServerTlsFailure::UnusableKey,
-        // The last three are said of clients.
+        // The last three concern only clients.
         Failure::BadCertificate | Failure::NoCertificate | Failure::Revoked | Failure::Unlisted => {
             ServerTlsFailure::Certificate
         }
@@ -202,7 +202,7 @@ fn failure(why: Failure) -> TlsFailure {
         Failure::NotYetValid => TlsFailure::CertificateNotYetValid,
         Failure::Revoked => TlsFailure::CertificateRevoked,
         Failure::Unlisted => TlsFailure::CertificateUnlisted,
-        // The others are said of servers.
+        // The others concern only servers.
         Failure::BadCertificate
         | Failure::WrongName
         | Failure::NoNames

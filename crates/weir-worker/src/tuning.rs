@@ -1,4 +1,5 @@
-//! What a plan chooses for sockets, as the driver sets it. Called for listeners and for connects.
+//! Converts the socket options of a plan to those of the driver. Called for listeners and for
+//! connects.
 
 use weir_io::Knob;
 use weir_proxy::plan::{Keepalive, Tunable, Tuning};

@@ -30,7 +30,7 @@ pub enum Finding {
     Slow {
         /// The worker.
         worker: usize,
-        /// The step, as it is counted.
+        /// The step, by its count.
         step: u64,
     },
     /// Its step does not end.
@@ -128,7 +128,7 @@ mod tests {
             }
             over.store(true, Ordering::Relaxed);
             drop(alarm);
-            // First that it is slow, once, so that it may be helped; then that it is not.
+            // First that it is slow, once, so that it may be helped; then that it does not end.
             assert_eq!(found, [Finding::Slow { worker: 2, step: 7 }, Finding::Stuck { worker: 2 }]);
         });
     }

@@ -1,6 +1,6 @@
 //! The loop of one core: reap completions, feed the machines, drain their actions, submit once.
 //!
-//! [`Worker::perform`] is everything that the proxy can do to the outside.
+//! [`Worker::perform`] is everything that the proxy can do to the outside world.
 
 use std::io;
 use std::net::TcpListener;
@@ -39,11 +39,11 @@ const OF_CLIENTS: Class = Class::Small;
 const OF_SERVERS: Class = Class::Large;
 /// Smaller receives are copied; larger ones are passed on by reference.
 const SHARE_BYTES_MIN: usize = 4096;
-/// Panics within [`CALM_US`] after which a worker gives up: one that comes with nothing from outside would come for ever.
+/// Panics within [`CALM_US`] after which a worker gives up: a panic without input from outside would recur for ever.
 const PANICS_MAX: u32 = 10;
 /// Time after which earlier panics are forgotten.
 const CALM_US: u64 = 1_000_000;
-/// How often the clock on the wall is looked at.
+/// How often the wall clock is read.
 const CLOCK_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
@@ -57,16 +57,16 @@ pub struct Worker<D: Driver> {
     pub(crate) moves: Moves,
     completions: Vec<Completion>,
     pub(crate) listeners: Listeners,
-    /// It is to end.
+    /// It is draining.
     pub(crate) draining: bool,
     /// The last turn brought new clients.
     pub(crate) accepted: bool,
-    /// All clients but tunnels were ended.
+    /// All clients except tunnels were ended.
     tunnels_only: bool,
     mail_waits: bool,
     core: Option<usize>,
     pub(crate) presence: Presence,
-    /// Where changes of servers go.
+    /// Receives changes of servers.
     events: Option<SyncSender<ServerEvent>>,
     /// Where it is asked what it is doing, and how many questions are answered.
     pub(crate) enquiry: Arc<Enquiry>,
@@ -75,10 +75,10 @@ pub struct Worker<D: Driver> {
     pub(crate) bans: Bans,
     /// Receives the lines of the access log, if one is configured.
     log: Option<LogSink>,
-    /// The clock on the wall, and when it is looked at again.
+    /// The wall clock, and when it is read again.
     clock: Option<fn() -> i64>,
     clock_us: u64,
-    /// What the machines have asked of the side thread.
+    /// The errands that the machines have given to the side thread.
     errands: Open,
     /// Its means for connections to servers.
     pub(crate) dialing: Dialing,
@@ -161,18 +161,18 @@ impl<D: Driver> Worker<D> {
         self.events = Some(events);
     }
 
-    /// Sets who runs errands; without that they fail.
+    /// Sets the runner of errands; without one they fail.
     pub fn set_errands(&mut self, errands: Option<Arc<dyn Errands>>) {
         self.errands.set_runner(errands);
     }
 
-    /// Sets who encodes parts of large answers; without that the worker does.
+    /// Sets the encoder of parts of large responses; without one the worker encodes them.
     pub(crate) fn set_encoders(&mut self, encoders: Encoders) {
         self.errands.set_encoders(encoders);
     }
 
-    /// Sets what tells the microseconds since 1970 less those of the driver's clock; without it, and without a log, the machines
-    /// don't know the time of the day.
+    /// Sets the source of the microseconds since 1970 less those of the driver's clock; without it, and without a
+    /// log, the machines don't know the time of day.
     pub fn set_clock(&mut self, clock: fn() -> i64) {
         self.clock = Some(clock);
     }
@@ -182,15 +182,15 @@ impl<D: Driver> Worker<D> {
         self.presence = presence;
     }
 
-    /// Tells where the lines of the access log go; without that they are lost.
+    /// Sets where the lines of the access log are sent; without that they are lost.
     pub fn set_log(&mut self, log: Option<LogSink>) {
         self.log = log;
     }
 
-    /// Runs until told to stop, or to drain and drained.
+    /// Runs until it is stopped, or has drained.
     ///
     /// # Errors
-    /// What makes the driver unusable.
+    /// Errors that make the driver unusable.
     pub fn run(&mut self, control: &Control) -> io::Result<()> {
         loop {
             let told = control.told();
@@ -211,7 +211,7 @@ impl<D: Driver> Worker<D> {
                 }
                 if self.is_drained() {
                     self.mailbox.say_drained();
-                    // Until then clients of other workers may wait for answers on this worker's connections.
+                    // Until then clients of other workers may wait for responses on this worker's connections.
                     if self.mailbox.all_drained() {
                         // The last closes are queued; one turn hands them to the kernel.
                         return self.turn(Some(0));
@@ -282,7 +282,7 @@ impl<D: Driver> Worker<D> {
         });
     }
 
-    /// Finishes what is under way, and takes nothing new but those who are connected already.
+    /// Finishes what is under way, and takes nothing new except connected clients.
     pub fn drain(&mut self) {
         self.draining = true;
         self.stop_accepting(&[]);
@@ -292,7 +292,7 @@ impl<D: Driver> Worker<D> {
         });
     }
 
-    /// Whether a drain has come to its end, as far as this worker's clients are concerned.
+    /// Whether a drain is complete, as far as this worker's clients are concerned.
     pub fn is_drained(&self) -> bool {
         let has_none = self.engine.is_drained() && self.moves.is_empty();
         has_none && self.listeners.is_empty() && !self.driver.is_closing()
@@ -311,7 +311,7 @@ impl<D: Driver> Worker<D> {
     /// One turn, waiting at most `wait_max_us` (None: until something happens or is due).
     ///
     /// # Errors
-    /// What makes the driver unusable.
+    /// Errors that make the driver unusable.
     pub fn turn(&mut self, wait_max_us: Option<u64>) -> io::Result<()> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
@@ -350,7 +350,7 @@ impl<D: Driver> Worker<D> {
         Ok(())
     }
 
-    /// Tells the machines what the clock on the wall shows.
+    /// Tells the machines the wall-clock time.
     fn look_at_the_clock(&mut self) {
         if let Some((offset_us, zone_s)) = self.log.as_ref().map(LogSink::wall) {
             self.engine.set_wall(offset_us, zone_s);
@@ -441,7 +441,8 @@ impl<D: Driver> Worker<D> {
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {
-        // A kept buffer is missing to all others of its pool until its last reader is done: only while that pool has plenty.
+        // A kept buffer is unavailable to all others of its pool until its last reader is done: only while that pool
+        // has plenty.
         if buffer.len() >= SHARE_BYTES_MIN && self.has_plenty(class_of(token)) {
             let bytes = buffer.into_bytes();
             self.feed(token, &Input::shared(&bytes));

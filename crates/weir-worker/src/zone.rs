@@ -23,7 +23,7 @@ const UTC: [&str; 5] = ["UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z"];
 pub(crate) enum Zone {
     /// That of the system, which may change while weir runs.
     System,
-    /// One that `TZ` says.
+    /// The zone that `TZ` names.
     Told(TimeZone),
 }
 
@@ -64,7 +64,7 @@ impl Zone {
     }
 }
 
-/// The zone whose rules (RFC 9636) are in a file; None: there are none.
+/// The zone with its rules (RFC 9636) in a file; None: they can't be read.
 fn file(path: &Path, name: &str) -> Option<TimeZone> {
     let mut bytes = Vec::new();
     open_regular(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;

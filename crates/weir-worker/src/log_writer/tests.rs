@@ -73,7 +73,7 @@ fn lines_are_written_and_the_file_is_private() {
     check(&std::fs::read_to_string(&path).expect("text"), 2, 3000);
     let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o137, 0, "{mode:o}");
-    // It is appended to.
+    // The file is appended to.
     let (writer, mut sinks, _) = start(&path, 1);
     sinks[0].push(b"more\n");
     writer.finish();
@@ -156,7 +156,7 @@ fn a_full_disk_keeps_lines() {
     std::os::unix::fs::symlink("/dev/full", &path).expect("a link");
     let (writer, mut sinks, _) = start(&path, 1);
     assert_eq!(say(&mut sinks, 0, 900), 0);
-    // More than that was said.
+    // More than that was logged.
     eventually("a write is tried", || sinks[0].waiting() < BATCH_BYTES);
     std::fs::remove_file(&path).expect("removed");
     writer.reopen();
@@ -165,7 +165,7 @@ fn a_full_disk_keeps_lines() {
     check(&std::fs::read_to_string(&path).expect("text"), 1, 1800);
 }
 
-/// A line that the old destination took a part of is whole in the new one.
+/// A line that the old destination took only in part is complete in the new one.
 #[test]
 fn no_line_is_torn_by_a_rename() {
     let scratch = Scratch::new("torn");
@@ -181,7 +181,7 @@ fn no_line_is_torn_by_a_rename() {
     let mut text = Vec::new();
     assert!(pipe.read_to_end(&mut text).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    // The pipe ends within a line, but for a rare chance.
+    // The pipe ends within a line, except by rare chance.
     let rest = std::fs::read_to_string(&path).expect("text");
     check(&format!("0 0\n{}{rest}", String::from_utf8_lossy(&text[..whole])), 1, 6000);
 }
@@ -197,7 +197,7 @@ fn what_can_not_be_opened_says_so() {
     }
 }
 
-/// The clock is there before the first line.
+/// The clock is set before the first line.
 #[test]
 fn the_wall_shows_now() {
     let scratch = Scratch::new("wall");
