@@ -39,7 +39,7 @@ struct Listener {
     balancers: Option<Balancers>,
 }
 
-/// A connection whose header is not complete, or of which something is to be handed out.
+/// A connection with an incomplete header, or with something to hand out.
 struct Waiting {
     generation: u32,
     state: State,
@@ -48,13 +48,13 @@ struct Waiting {
 enum State {
     /// The caller doesn't know it.
     Header { listener: Socket, peer: SocketAddr, bytes: Vec<u8>, until_us: u64 },
-    /// The caller's, with what came behind the header.
+    /// The caller's, with the bytes that came behind the header.
     Rest { token: Token, bytes: Vec<u8>, want: Receive },
-    /// It is being connected, and this is sent first; empty: that is being sent.
+    /// It is being connected, and these bytes are sent first; empty: they are being sent.
     Preface { bytes: Vec<u8> },
     /// It is relayed, and this number of bytes from it was sent to the other side before.
     Ahead { bytes: u64 },
-    /// The other side of one of those, while that is being sent.
+    /// The other side of such a relay, while those bytes are being sent.
     Behind,
 }
 
@@ -68,9 +68,9 @@ pub struct Announced<D> {
     waiting: BTreeMap<u32, Waiting>,
     /// When headers have taken too long: time, slot, generation.
     deadlines: BTreeSet<(u64, u32, u32)>,
-    /// Slots with something to hand out that is wanted.
+    /// Slots with something to hand out that the caller wants.
     ready: Vec<Socket>,
-    /// Where announced clients have connected to, by slot, with its generation.
+    /// The destinations of announced clients, by slot, with its generation.
     destinations: BTreeMap<u32, (u32, SocketAddr)>,
     /// Connections that were closed because of their header, since the last call that asked.
     refused: u64,
@@ -105,7 +105,8 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// A connection that was just started begins with these bytes, which are not empty, whatever is spoken behind them.
+    /// Makes a connection that was just started begin with these bytes, which are not empty,
+    /// whatever protocol follows.
     pub fn precede(&mut self, socket: Socket, header: Vec<u8>) {
         self.put(socket, State::Preface { bytes: header });
     }
@@ -170,7 +171,7 @@ impl<D: Driver> Announced<D> {
                 }
                 true
             }
-            // The caller has not asked for that; a failure is the relay's.
+            // The caller has not requested that send; a failure is the relay's.
             Some(State::Behind) if matches!(completion.event, Event::Sent { .. }) => false,
             Some(State::Behind) => {
                 self.put(completion.socket, State::Behind);
@@ -217,7 +218,8 @@ impl<D: Driver> Announced<D> {
         }
     }
 
-    /// More of a header, or its end: the accept that the caller is to see, if it is complete.
+    /// Handles more bytes of a header, or the end of them. Returns the accept that the caller is to
+    /// see, if the header is complete.
     fn header(
         &mut self,
         socket: Socket,
@@ -499,7 +501,7 @@ impl<D: Driver> Driver for Announced<D> {
         let begun = self.waiting.values().filter(|waiting| is_begun(&waiting.state)).count() as u32;
         match self.inner.accept_queue(listener) {
             Some(queue) => Some(AcceptQueue { waiting: queue.waiting.saturating_add(begun), ..queue }),
-            // It was handed over.
+            // The listener was handed over.
             None if begun > 0 => Some(AcceptQueue { waiting: begun, ..AcceptQueue::default() }),
             None => None,
         }

@@ -17,9 +17,9 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const TCP: u32 = 6;
-/// Of the header of IPv6, behind which no options are expected here.
+/// Bytes of the IPv6 header, which is expected to have no options here.
 const IPV6_BYTES: usize = 40;
-/// Header of IP at its longest, and flags of TCP.
+/// The longest IP header, and the flags of TCP.
 const ROOM: usize = 60 + 14;
 
 /// Waits for answers.
@@ -31,7 +31,7 @@ pub struct Answers {
 /// The answer to the first packet of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// The number of the interface that it has come by.
+    /// The number of the interface by which it has come.
     pub interface: u32,
     /// The port of the client.
     pub port: u16,
@@ -89,7 +89,8 @@ impl AsFd for Answers {
     }
 }
 
-/// The port that an answer to a first packet is for, and whether it refuses; None: it is none.
+/// The port of the client in an answer to a first packet, and whether it refuses; None: it is no
+/// such answer.
 fn read(packet: &[u8]) -> Option<(u16, bool)> {
     let tcp = match packet.first()? >> 4 {
         4 => usize::from(packet[0] & 15) * 4,
@@ -105,7 +106,8 @@ fn read(packet: &[u8]) -> Option<(u16, bool)> {
     }
 }
 
-/// A program that takes packets of TCP from this server to this client (networking/filter in the documentation of Linux).
+/// A program that takes TCP packets from this server to this client (networking/filter in the
+/// documentation of Linux).
 fn filter(server: SocketAddr, client: IpAddr) -> Vec<SockFilter> {
     const WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;

@@ -42,7 +42,7 @@ pub enum Outcome {
     Failed(io::Error),
 }
 
-/// An error of ICMP (RFC 792, RFC 4443).
+/// An ICMP error (RFC 792, RFC 4443).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// Type and code.
@@ -54,7 +54,7 @@ pub struct Report {
 }
 
 impl Attempt {
-    /// Begins. When it has ended its descriptor can be written to, as poll(2) says.
+    /// Begins. When it has ended its descriptor is writable, as poll(2) reports.
     ///
     /// # Errors
     /// As socket(2), bind(2), connect(2). EADDRNOTAVAIL or EADDRINUSE: the address in `way` is
@@ -104,7 +104,7 @@ impl Attempt {
             // SAFETY: `at` is a header of a message within `control`.
             let header = unsafe { &*at };
             let kind = (header.cmsg_level, header.cmsg_type);
-            // SAFETY: numbers are all that is given.
+            // SAFETY: the call only takes numbers.
             let bytes = (header.cmsg_len as usize).saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
             if kind == (libc::IPPROTO_IP, libc::IP_RECVERR) || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) {
                 // SAFETY: this number of bytes of data follows that header, as its length field

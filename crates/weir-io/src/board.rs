@@ -103,7 +103,7 @@ impl Line {
 pub struct Board {
     lines: NonNull<Line>,
     workers: usize,
-    /// What the memory belongs to.
+    /// The owner of the memory.
     _keep: Box<dyn Send + Sync>,
 }
 

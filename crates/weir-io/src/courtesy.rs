@@ -18,7 +18,7 @@ const SOON_NS: u64 = 50_000;
 /// What one driver knows about the others.
 #[derive(Default)]
 pub struct Courtesy {
-    /// None: it is alone.
+    /// None: it has no neighbors.
     others: Option<(Arc<Board>, usize)>,
     /// Listeners at which a client was left to others.
     left: Vec<u32>,

@@ -14,9 +14,9 @@ use rustix::process::{Resource, getrlimit};
 
 /// Descriptors that a worker and its parts need besides, and that are open before a client comes.
 const OWN_OF_WORKER: usize = 16;
-/// The same of the process.
+/// The same for the process.
 const OWN: usize = 64;
-/// Most that are kept for others than clients.
+/// The maximum that is reserved for other purposes than clients.
 const RESERVE_MAX: usize = 8192;
 /// Pause of accepting at the maximum number of clients, microseconds: some of them are being ended.
 pub(crate) const FULL_PAUSE_US: u64 = 20_000;
@@ -29,7 +29,7 @@ pub struct Descriptors {
 }
 
 impl Default for Descriptors {
-    /// As many as the kernel gives.
+    /// As many as the kernel grants.
     fn default() -> Descriptors {
         Descriptors::new(usize::MAX)
     }
@@ -48,7 +48,7 @@ impl Descriptors {
         Descriptors::new(limit.map_or(usize::MAX, |limit| limit - reserve(limit, workers)))
     }
 
-    /// How many there may be.
+    /// The maximum number.
     pub fn max(&self) -> usize {
         self.max
     }
@@ -69,13 +69,13 @@ impl Descriptors {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of those is closed.
+    /// The connection of a client is closed.
     pub(crate) fn give_back(&self) {
         self.accepted.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How many of `limit` are not for clients.
+/// How many of `limit` are reserved for other purposes than clients.
 fn reserve(limit: usize, workers: usize) -> usize {
     let own = OWN + OWN_OF_WORKER * workers;
     (limit / 4).min(RESERVE_MAX).max(own).min(limit / 2)

@@ -72,7 +72,7 @@ pub enum Event {
     /// Accepting failed (descriptors, memory). The driver tries again after a pause without being
     /// asked, and never spins.
     AcceptFailed(io::Error),
-    /// The end of [`Driver::connect`].
+    /// The outcome of [`Driver::connect`].
     Connected(io::Result<()>),
     /// Bytes arrived; never empty.
     Received(RecvBuf),
@@ -87,10 +87,10 @@ pub enum Event {
         /// The outcome. After an error an unknown part was sent.
         result: io::Result<()>,
     },
-    /// A relay is over ([`Driver::relay`]). Comes once, for the first of its sockets. Both are still open; nothing is left to do
-    /// with them but to close or reset them.
+    /// A relay is over ([`Driver::relay`]). Comes once, for the first of its sockets. Both are
+    /// still open; they can only be closed or reset.
     RelayEnded {
-        /// What it moved in all.
+        /// The bytes that it moved in all.
         moved: Relayed,
         /// Why it is over.
         how: RelayEnd,
@@ -238,7 +238,7 @@ pub trait Driver {
     /// The operating system's; it is of another kind of driver (simulated or not). The connection is closed then.
     fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket>;
 
-    /// Changes the token of a socket.
+    /// Sets the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);
 
     /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`. Of several changes between two turns only
@@ -258,7 +258,8 @@ pub trait Driver {
     /// Ends the sending direction (FIN) at once; only when no send is in flight.
     fn shutdown_write(&mut self, socket: Socket);
 
-    /// Acknowledges what was received at once instead of together with the next send (TCP_QUICKACK, tcp(7)).
+    /// Acknowledges received bytes at once instead of together with the next send (TCP_QUICKACK,
+    /// tcp(7)).
     fn acknowledge(&mut self, socket: Socket);
 
     /// Hands two connected sockets over to each other: from now on the driver itself moves bytes
@@ -298,13 +299,14 @@ pub trait Driver {
     /// take the bytes that it has for all. Bytes that the kernel has not delivered are lost.
     fn reset(&mut self, socket: Socket);
 
-    /// All open sockets but listeners, those included whose [`Event::Accepted`] was just handed out. For giving everything up.
+    /// All open sockets except listeners, including those just handed out in [`Event::Accepted`].
+    /// For giving everything up.
     fn streams(&self) -> Vec<Socket>;
 
     /// Gives a receive buffer back; cheaper than dropping it.
     fn recycle(&mut self, buffer: RecvBuf);
 
-    /// Receive buffers of a class that are free now, out of how many: `(free, total)`.
+    /// Free receive buffers of a class, and their total: `(free, total)`.
     fn buffers(&self, class: Class) -> (u32, u32);
 
     /// Lets the kernel check from time to time whether the other side of a connection of
@@ -337,19 +339,20 @@ pub trait Driver {
     /// or nothing is known.
     fn path(&mut self, socket: Socket) -> Option<crate::Path>;
 
-    /// Gives a connection another congestion control (TCP_CONGESTION, tcp(7)). When the system has none of this name, or does not let this thread have it,
-    /// nothing changes.
+    /// Gives a connection another congestion control (TCP_CONGESTION, tcp(7)). If the system does
+    /// not have it, or does not allow it to this thread, nothing changes.
     fn set_congestion(&mut self, socket: Socket, name: &str);
 
     /// The connections that wait at a listener to be accepted (TCP_INFO, tcp(7)); None when that is
     /// not known.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
 
-    /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
-    /// and appends completions to `into`: maybe none, also earlier, when relays have much to move.
+    /// Submits queued operations, waits at most `wait_us` microseconds (None: until something
+    /// happens; 0: not at all), and appends completions to `into`. It may append none, and may
+    /// return earlier, when relays have much to move.
     ///
     /// # Errors
-    /// Only what makes the driver unusable.
+    /// Only errors that make the driver unusable.
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()>;
 
     /// A handle that wakes this driver.
@@ -382,7 +385,7 @@ impl Delivery {
 /// Whether the other side of a connection is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Departure {
-    /// As far as is known.
+    /// Still there, as far as known.
     Stays,
     /// It has ended its sending direction, perhaps behind bytes that were not received.
     Ended,
@@ -395,7 +398,7 @@ pub enum Departure {
 pub struct AcceptQueue {
     /// How many there are.
     pub waiting: u32,
-    /// With more of them than this, handshakes are not completed.
+    /// With more of them than this, the kernel completes no handshakes.
     pub limit: u32,
 }
 

@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 24;
 const TABLE_MAX: u32 = 65_536;
 const KEY_BYTES_MAX: u32 = 1024;
 
-/// How what is received is spread over queues.
+/// How received packets are spread over queues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rss {
     /// The queue, by the lowest bits of the hash.
@@ -38,7 +38,7 @@ struct Request {
     rest: [u8; 16],
 }
 
-/// That of an interface where this thread is; None: it has no such thing, or does not tell.
+/// The settings of an interface where this thread is; None: it has none, or does not report them.
 ///
 /// # Errors
 /// The interface does not exist; no socket can be made.

@@ -23,7 +23,7 @@ pub(crate) struct Later {
     /// Made with the first socket.
     poller: Option<Poller>,
     sockets: u32,
-    /// When to look, if there are sockets.
+    /// When to look, if it has sockets.
     next_us: u64,
     events: Vec<(u64, u32)>,
 }

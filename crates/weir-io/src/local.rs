@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Interfaces;
 
-/// All addresses of all interfaces, loopback too.
+/// All addresses of all interfaces, including loopback.
 ///
 /// # Errors
 /// The operating system's.
@@ -31,9 +31,9 @@ pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The name of this machine (gethostname(2)); empty where it has none that is text.
+/// The name of this machine (gethostname(2)); empty if it has none, or none that is text.
 pub fn host_name() -> String {
-    // Of 64 bytes and a zero at most (HOST_NAME_MAX).
+    // At most 64 bytes and a zero (HOST_NAME_MAX).
     let mut name = [0_u8; 65];
     // SAFETY: the kernel writes at most `name.len()` bytes there.
     let code = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
@@ -170,7 +170,8 @@ mod tests {
                     Err(_) if text.contains(':') => eprintln!("not tested: there is no IPv6"),
                     done => {
                         done.unwrap();
-                        // The kernel takes an address of IPv6 into use a moment after it was added (addrconf_dad_work in net/ipv6/addrconf.c).
+                        // The kernel activates an IPv6 address a moment after it was added
+                        // (addrconf_dad_work in net/ipv6/addrconf.c).
                         eventually("the address is there", || is(text));
                     }
                 }

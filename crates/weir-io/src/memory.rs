@@ -1,6 +1,6 @@
 //! Memory that the allocator keeps for later. Called after much was needed once, at the start.
 
-// Brings the C library that the program's allocator is made of.
+// Links the C library of the program's allocator.
 use libmimalloc_sys as _;
 
 // SAFETY: as mimalloc.h declares it. It takes no pointer, and may be called at any time by any thread.

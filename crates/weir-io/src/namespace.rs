@@ -23,7 +23,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The one that this thread is in.
+    /// The namespace that this thread is in.
     ///
     /// # Errors
     /// The operating system's: no /proc.
@@ -35,7 +35,7 @@ impl Namespace {
     /// `/run/netns`.
     ///
     /// # Errors
-    /// Nothing is there; EINVAL: it is something else; EPERM: it can't be entered from here.
+    /// The path does not exist; EINVAL: it is something else; EPERM: it can't be entered from here.
     pub fn open(path: &Path) -> io::Result<Namespace> {
         let namespace = Namespace { file: File::open(path)? };
         namespace.enter(|| ())?;

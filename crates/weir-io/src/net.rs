@@ -184,7 +184,7 @@ pub(crate) fn is_unix(fd: RawFd) -> bool {
     SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix())
 }
 
-/// The address of this end of a connected socket of TCP.
+/// The address of this end of a connected TCP socket.
 pub(crate) fn local_address(fd: RawFd) -> Option<SocketAddr> {
     // SAFETY: the caller's descriptor remains open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -310,7 +310,7 @@ pub(crate) fn set_backlog(fd: RawFd, backlog: u32) {
     unsafe { libc::listen(fd, i32::try_from(backlog).unwrap_or(i32::MAX)) };
 }
 
-/// One more descriptor of the same file.
+/// Another descriptor of the same file.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the caller's descriptor remains open during the call.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
@@ -431,8 +431,8 @@ pub(crate) fn close_fd(fd: RawFd) {
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
-/// Whether an accept failed because of the one connection that was to be accepted (accept(2), "Error handling"): then the
-/// next one may be fine, and trying again at once does not spin.
+/// Whether an accept failed because of the connection that was to be accepted (accept(2), "Error
+/// handling"): then the next one may be fine, and trying again at once does not spin.
 pub(crate) fn concerns_one_connection(code: i32) -> bool {
     matches!(
         code,
@@ -457,8 +457,8 @@ pub(crate) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Resul
     check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
 }
 
-/// Sends one slice without waiting. `ends`: [`shutdown_write`] follows at once, so that the last segment waits for it and has the end of the
-/// connection as well (MSG_MORE, send(2)).
+/// Sends one slice without waiting. `ends`: [`shutdown_write`] follows at once, so that the last
+/// segment waits for it and also carries the end of the connection (MSG_MORE, send(2)).
 ///
 /// # Safety
 /// `start` must be readable for `len` bytes.

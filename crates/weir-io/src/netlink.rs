@@ -21,7 +21,8 @@ pub(crate) const ALL: u16 = 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// Writes a message behind these bytes: the header of its kind, which is as long as a multiple of four, then attributes.
+/// Appends a message to these bytes: the header of its kind, with a length that is a multiple of
+/// four, then attributes.
 pub(crate) fn put(
     bytes: &mut Vec<u8>,
     kind: u16,
@@ -68,7 +69,7 @@ impl Attributes<'_> {
         });
     }
 
-    /// A text, with the zero behind it.
+    /// A text, with a zero byte behind it.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         self.attribute(kind, |inner| {
             inner.bytes.extend_from_slice(value.as_bytes());

@@ -56,7 +56,7 @@ pub enum Scope {
 pub struct Dropped {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, with the header of IP.
+    /// Their bytes, with the IP header.
     pub bytes: u64,
 }
 
@@ -65,9 +65,9 @@ pub struct Dropped {
 pub struct Nft {
     socket: OwnedFd,
     table: String,
-    /// Of the next message.
+    /// The number of the next message.
     number: u32,
-    /// Where the kernel's answers are read to.
+    /// Buffer for the kernel's answers.
     buffer: Vec<u8>,
 }
 
@@ -179,7 +179,7 @@ impl Nft {
                         // itself.
                         refused.get_or_insert_with(|| io::Error::from_raw_os_error(-code));
                     }
-                    // Behind the header that messages of nftables have.
+                    // Skips the header that messages of nftables have.
                     Answer::Told(told) if of == number => return Ok(take(told.get(4..).unwrap_or_default())),
                     _ => {}
                 }

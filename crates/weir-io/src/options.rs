@@ -37,8 +37,9 @@ pub struct Options {
     pub completion_entries: u32,
     /// Completions after which a turn stops asking the kernel for more.
     pub completions_per_turn: usize,
-    /// Bytes received into small buffers after which a turn receives no more into them. Up to what the kernel holds of such buffers
-    /// (io_uring) or one buffer (epoll) may come on top. Bounds the work that a turn makes of what clients send.
+    /// Bytes received into small buffers after which a turn receives no more into them. As many as
+    /// the kernel holds of such buffers (io_uring) or one buffer (epoll) may come on top. Bounds
+    /// the work that client data causes in a turn.
     pub small_bytes_per_turn: usize,
     /// Receives of one socket in one turn (epoll), so that a busy socket does not starve the rest.
     pub receives_per_turn: u32,

@@ -8,7 +8,7 @@ use libc::c_int;
 /// Figures of one connection, mostly of the bytes sent on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
-    /// Bytes sent, those included that were sent again.
+    /// Bytes sent, including those that were sent again.
     pub bytes_sent: u64,
     /// Bytes sent again.
     pub bytes_sent_again: u64,

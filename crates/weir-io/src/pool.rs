@@ -183,7 +183,7 @@ impl Pool {
         id
     }
 
-    /// Back from [`Pool::take`] without use.
+    /// Puts back an unused buffer from [`Pool::take`].
     pub(crate) fn put(&mut self, id: u16) {
         self.free.push(id);
     }
@@ -209,7 +209,7 @@ impl Pool {
         std::mem::forget(Arc::clone(&self.shared));
     }
 
-    /// Takes a buffer back on the owner's thread; hands it out again if it is another pool's.
+    /// Takes a buffer back on the owner's thread; returns it if it belongs to another pool.
     pub(crate) fn recycle(&mut self, buffer: RecvBuf) -> Option<RecvBuf> {
         if !buffer.is_of(&self.shared) {
             return Some(buffer);
@@ -221,19 +221,19 @@ impl Pool {
         None
     }
 
-    /// Moves what other threads gave back to the free list.
+    /// Moves buffers that other threads gave back to the free list.
     pub(crate) fn collect(&mut self) {
         if self.shared.returned.load(Ordering::Acquire) {
             self.empty_inbox(false);
         }
     }
 
-    /// As [`Pool::collect`]; when there is still nothing free, asks to be woken once something is.
+    /// As [`Pool::collect`]; if still none is free, asks to be woken once one is.
     pub(crate) fn collect_or_starve(&mut self) {
         self.empty_inbox(true);
     }
 
-    /// Gives memory back that was not used for a while, a little each turn.
+    /// Gives unused memory back after a while, a little each turn.
     pub(crate) fn trim(&mut self, now_us: u64) {
         if now_us < self.trim_us {
             return;
@@ -270,7 +270,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    //! The ledger of a pool balances whatever way its buffers take, and memory outlives the owner while it is lent.
+    //! The ledger of a pool balances whichever way its buffers take, and memory outlives the owner
+    //! while it is lent.
 
     use proptest::prelude::*;
 
@@ -294,8 +295,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Lent, recycled, dropped here or on another thread, kept as slices: no buffer is ever lent twice at a time, none
-        /// is lost, and what is kept does not change.
+        /// Lent, recycled, dropped here or on another thread, kept as slices: no buffer is ever
+        /// lent twice at a time, none is lost, and kept bytes do not change.
         #[test]
         fn the_ledger_balances(steps in proptest::collection::vec((0u8..5, any::<prop::sample::Index>()), 1..80)) {
             let mut pool = pool();

@@ -46,7 +46,7 @@ impl Identity {
     }
 }
 
-/// A step that was refused.
+/// A step that was rejected.
 #[derive(Debug)]
 pub struct NotDropped {
     /// The request in words, with the capability that it needs.
@@ -74,20 +74,20 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     // SAFETY: the pointer is valid for the given number of elements; the call only reads them.
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })
         .map_err(NotDropped::at("taking its groups (CAP_SETGID)"))?;
-    // SAFETY: numbers are all that is given.
+    // SAFETY: the call only takes numbers.
     check(unsafe { libc::setresgid(identity.gid, identity.gid, identity.gid) })
         .map_err(NotDropped::at("taking its group (CAP_SETGID)"))?;
     let kept = identity.kept();
     if !kept.is_empty() {
         set_keep_capabilities(true).map_err(|error| NotDropped::at("keeping capabilities")(error.into()))?;
     }
-    // SAFETY: numbers are all that is given.
+    // SAFETY: the call only takes numbers.
     check(unsafe { libc::setresuid(identity.uid, identity.uid, identity.uid) })
         .map_err(NotDropped::at("becoming this user (CAP_SETUID)"))?;
     limit(kept).map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
     set_no_new_privs(true).map_err(|error| NotDropped::at("refusing new privileges")(error.into()))?;
     hide_memory().map_err(NotDropped::at("hiding its memory"))?;
-    // SAFETY: numbers are all that is given.
+    // SAFETY: the call only takes numbers.
     if unsafe { libc::setresuid(0, 0, 0) } == 0 {
         let error = io::Error::other("it can become root again");
         return Err(NotDropped { step: "becoming this user for good", error });
@@ -95,7 +95,7 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     Ok(())
 }
 
-/// Leaves this thread these capabilities only.
+/// Limits this thread to these capabilities.
 fn limit(kept: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
     if !kept.is_empty() {
@@ -117,8 +117,9 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// This thread, and those that it makes, may not administer the network (CAP_NET_ADMIN, CAP_BPF) any more, unless one of them [takes
-/// that up](take_up_network). Programs that they start may.
+/// Takes the right to administer the network (CAP_NET_ADMIN, CAP_BPF) away from this thread, and
+/// from those that it starts, unless one of them [takes it up](take_up_network). Programs that they
+/// start keep it.
 ///
 /// # Errors
 /// As capset(2).
@@ -126,7 +127,7 @@ pub fn set_network_aside() -> io::Result<()> {
     change(|sets| sets.effective.remove(NETWORK))
 }
 
-/// This thread may administer the network if its process ever might.
+/// Lets this thread administer the network, if its process ever might.
 ///
 /// # Errors
 /// As capset(2).
@@ -134,7 +135,8 @@ pub fn take_up_network() -> io::Result<()> {
     change(|sets| sets.effective |= sets.permitted & NETWORK)
 }
 
-/// This thread, and all that it makes, never administer the network any more.
+/// Takes the right to administer the network away for good from this thread, and from all threads
+/// that it starts.
 ///
 /// # Errors
 /// As capset(2).

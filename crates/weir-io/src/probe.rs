@@ -1,8 +1,9 @@
-//! Which driver runs on this machine, found out by trying. Called once at start-up.
+//! Finds out by trying which driver runs on this machine. Called once at start-up.
 //!
-//! The kernel has no flag for "multishot receive works" (liburing #1542), containers and gVisor forbid the set-up with EPERM,
-//! and a version number says little about a patched kernel. So a small ring is made with the very flags that the driver
-//! uses, a buffer ring is registered, and bytes go through a pair of sockets. Bound: one second.
+//! The kernel has no flag for "multishot receive works" (liburing #1542), containers and gVisor
+//! forbid the set-up with EPERM, and a version number says little about a patched kernel. So the
+//! probe makes a small ring with exactly the flags that the driver uses, registers a buffer ring,
+//! and sends bytes through a pair of sockets. Bound: one second.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -71,7 +72,7 @@ impl Failure {
         format!("{} failed: {}{}", self.step, plain(&self.error), self.hint())
     }
 
-    /// What to look at, in a few words.
+    /// A short hint what to check.
     fn hint(&self) -> &'static str {
         match self.error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => " (forbidden by the container or kernel.io_uring_disabled)",
@@ -94,7 +95,7 @@ pub fn probe() -> Probe {
     }
 }
 
-/// The driver for what the user asked for.
+/// The driver for the user's choice.
 ///
 /// # Errors
 /// The sentence for the user when io_uring was demanded and does not work.
@@ -127,7 +128,7 @@ fn kernel_release() -> String {
 
 /// Two pieces through one multishot receive.
 fn trial() -> Result<(), Failure> {
-    // Of the real size, because the limit of locked memory may be what forbids it.
+    // Of the real size, because the limit of locked memory may be the obstacle.
     let mut ring = Ring::new(&Options::default()).map_err(Failure::at("io_uring_setup"))?;
     let wake = WakeState::new().map_err(Failure::at("eventfd"))?;
     let mut group =
@@ -177,7 +178,8 @@ fn next(ring: &mut Ring) -> io::Result<crate::uring::Entry> {
 
 #[cfg(test)]
 mod tests {
-    //! The sentences, and that a demand is met or refused. The trial itself runs on the kernel at hand.
+    //! The sentences, and that a demand is met or rejected. The trial itself runs on the kernel at
+    //! hand.
 
     use super::*;
 

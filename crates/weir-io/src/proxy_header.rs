@@ -23,7 +23,8 @@ const FIXED_BYTES: usize = 16;
 /// Version 2 and its commands.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
-/// Families and transports of version 2: nothing that is known, TCP over IPv4 and IPv6, streams of the unix domain.
+/// Families and transports of version 2: unspecified, TCP over IPv4 and IPv6, streams of the unix
+/// domain.
 const UNSPECIFIED: u8 = 0x00;
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
@@ -37,7 +38,8 @@ pub struct ProxyHeader {
     /// The client; None: the connection is that of the balancer itself (a health check), or of a
     /// client without an IP address.
     pub client: Option<SocketAddr>,
-    /// Where that client has connected to; None without one, and where that is unspecified.
+    /// The address that the client has connected to; None without a client, and where it is
+    /// unspecified.
     pub destination: Option<SocketAddr>,
 }
 
@@ -55,13 +57,13 @@ pub enum ProxyVersion {
 pub enum Whose {
     /// That of the proxy itself.
     Own,
-    /// That of a client without an address of IP.
+    /// That of a client without an IP address.
     Unknown,
     /// That of a client.
     Client {
         /// Its address; port 0: not known.
         from: SocketAddr,
-        /// Where it has connected to; None: that is not known, or no address of IP.
+        /// The address that it has connected to; None: unknown, or no IP address.
         to: Option<SocketAddr>,
     },
 }
@@ -71,10 +73,10 @@ pub enum Whose {
 pub struct NoProxyHeader;
 
 impl ProxyHeader {
-    /// Reads the header at the start of `input`; None: more of it has to come.
+    /// Reads the header at the start of `input`; None: it is incomplete.
     ///
     /// # Errors
-    /// The other side's fault: it is none, or longer than [`PROXY_HEADER_BYTES_MAX`].
+    /// The other side's fault: it is no header, or longer than [`PROXY_HEADER_BYTES_MAX`].
     pub fn read(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
         let start = &input[..input.len().min(SIGNATURE.len())];
         if SIGNATURE.starts_with(start) && !start.is_empty() {
@@ -83,8 +85,8 @@ impl ProxyHeader {
         version_1(input)
     }
 
-    /// The bytes of a header. Where one address is of IPv4 and the other of IPv6, both are written as of IPv6 (RFC 4291 §2.5.5.2); a
-    /// destination that is not known is the unspecified address, port 0.
+    /// The bytes of a header. Where one address is IPv4 and the other IPv6, both are written as
+    /// IPv6 (RFC 4291 §2.5.5.2); an unknown destination is the unspecified address, port 0.
     pub fn write(version: ProxyVersion, whose: Whose) -> Vec<u8> {
         let pair = match whose {
             Whose::Client { from, to } => Some(pair(from, to)),
@@ -124,7 +126,7 @@ fn wide(address: IpAddr) -> Ipv6Addr {
 
 fn text((from, to): (SocketAddr, SocketAddr)) -> String {
     let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
-    // Addresses of IPv6 are hexadecimal throughout in a header.
+    // A header writes IPv6 addresses in hexadecimal throughout.
     let written = |address: IpAddr| match address {
         IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
             let [.., high, low] = address.segments();
@@ -198,7 +200,7 @@ fn header(bytes: usize, from: SocketAddr, to: SocketAddr) -> ProxyHeader {
     ProxyHeader { bytes, client, destination }
 }
 
-/// Decimal digits without a zero in front.
+/// Decimal digits without leading zeros.
 fn port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_plain)

@@ -45,7 +45,7 @@ const TABLE: u8 = 100;
 const MARKED_TABLE: u8 = 101;
 /// `RT_TABLE_MAIN`.
 const MAIN_TABLE: u8 = 254;
-/// Packets with this mark go by [`MARKED_TABLE`].
+/// Packets with this mark use [`MARKED_TABLE`].
 const MARK: u32 = 1;
 /// `IFA_F_NODAD`: it may be used at once.
 const NO_DUPLICATE_DETECTION: u8 = 2;
@@ -81,7 +81,7 @@ pub enum Layer {
 }
 
 impl Link {
-    /// Whether its packets begin with a header of Ethernet.
+    /// Whether its packets begin with an Ethernet header.
     pub fn is_ethernet(&self) -> bool {
         self.kind == libc::ARPHRD_ETHER
     }
@@ -100,14 +100,14 @@ fn layer(attributes: &[u8]) -> Layer {
 #[derive(Debug)]
 pub struct Interfaces {
     socket: OwnedFd,
-    /// Of the next message.
+    /// The number of the next message.
     number: u32,
-    /// Where answers are read to.
+    /// Buffer for answers.
     buffer: Vec<u8>,
 }
 
 impl Interfaces {
-    /// The mark by which [`Interfaces::lead_in`] tells sockets apart.
+    /// The mark by which [`Interfaces::lead_in`] distinguishes sockets.
     pub const MARK: u32 = MARK;
 
     /// The interfaces of the namespace that this thread is in.
@@ -358,7 +358,7 @@ impl Interfaces {
         })
     }
 
-    /// Packets that an interface was to send and has dropped.
+    /// Counts packets that an interface should have sent but has dropped.
     ///
     /// # Errors
     /// ENODEV: it is not there.
@@ -481,7 +481,7 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { INET } else { INET6 }
 }
 
-/// The bytes of an address, in the order of the network.
+/// The bytes of an address, in network byte order.
 pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -43,7 +43,7 @@ const STRICT: libc::c_int = 12;
 /// The means by which packets for others are led here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Led {
-    /// A rule, to a table whose route does it.
+    /// A rule, to a table with such a route.
     ByRule,
     /// A route exists, in this table, but no rule leads there.
     WithoutRule(u32),
@@ -89,7 +89,8 @@ impl Interfaces {
         })
     }
 
-    /// Whether packets that this machine sends to an address come to itself: the route that the kernel has for them is of the type `local`, or `anycast`.
+    /// Whether packets that this machine sends to an address come back to itself: the kernel's
+    /// route for them is of the type `local`, or `anycast`.
     ///
     /// # Errors
     /// The operating system's, except errors which mean that no route leads to the address.

@@ -1,4 +1,4 @@
-//! A load board in a map of eBPF that programs in the kernel read (BPF_F_MMAPABLE, bpf(2)).
+//! A load board in an eBPF map that programs in the kernel read (BPF_F_MMAPABLE, bpf(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +20,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped so, and whoever used it is gone.
+        // SAFETY: it was mapped with this address and length, and all of its users are gone.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -38,9 +38,9 @@ pub(crate) const DEAF: u32 = 1 << 9;
 pub(crate) const FRESH: u32 = 1 << 10;
 /// It moves to another driver.
 pub(crate) const RELEASING: u32 = 1 << 11;
-/// Counts among the descriptors that clients have.
+/// Counts among the descriptors of clients.
 const CLIENTS: u32 = 1 << 12;
-/// The caller has no say in it any more.
+/// The caller's commands no longer affect it.
 pub(crate) const TAKEN: u32 = RELAYING | RELEASING;
 /// First bit that a driver may use for itself.
 pub(crate) const OWN_BITS: u32 = 13;
@@ -150,7 +150,7 @@ impl Table {
         self.descriptors = descriptors;
     }
 
-    /// Whether clients have as many descriptors as they may.
+    /// Whether clients use all of their descriptors.
     pub(crate) fn is_full(&self) -> bool {
         self.descriptors.is_full()
     }

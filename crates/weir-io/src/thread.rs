@@ -64,7 +64,7 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
         Policy::Normal => libc::SCHED_OTHER,
         Policy::Batch => libc::SCHED_BATCH,
     };
-    // SAFETY: a number is all there is in it, and 0 is the only priority that both policies allow.
+    // SAFETY: it contains only a number, and 0 is the only priority that both policies allow.
     let priority: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the call reads the parameter before it returns.
     match unsafe { libc::sched_setscheduler(thread, number, &raw const priority) } {
@@ -81,7 +81,8 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
 pub fn cpu_time_of(thread: i32) -> Option<Duration> {
     const PER_THREAD: i32 = 4;
     const SCHEDULED: i32 = 2;
-    /// Numbers are below 2^22 (proc(5), pid_max); of a larger one the bits of another clock would be left.
+    /// Numbers are below 2^22 (proc(5), pid_max); from a larger one the bits of another clock would
+    /// be left.
     const NUMBERS: std::ops::Range<i32> = 1..1 << 28;
     if !NUMBERS.contains(&thread) {
         return None;

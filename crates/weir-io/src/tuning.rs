@@ -1,5 +1,6 @@
-//! Options of the kernel's sockets that an operator may choose, for listeners and for connections to servers: one table says how each is set, read and
-//! given back. Used by `way`, which knows the rest of how connections are made and taken. socket(7), ip(7), ipv6(7), tcp(7).
+//! Socket options of the kernel that an operator may choose, for listeners and for connections to
+//! servers: one table says how each is set, read and given back. Used by `way`, which knows the
+//! rest of how connections are made and accepted. socket(7), ip(7), ipv6(7), tcp(7).
 //!
 //! Accepted sockets inherit the options of their listener, so none costs a call for each
 //! connection.
@@ -25,7 +26,8 @@ pub enum Knob {
     Dscp,
     /// The longest segment, bytes, 88 to 32,767 (TCP_MAXSEG).
     Mss,
-    /// Bytes that may be sent and not acknowledged, or wait to be sent; the kernel takes as much again for its own (SO_SNDBUF).
+    /// Bytes that may be sent and not acknowledged, or wait to be sent; the kernel takes the same
+    /// amount again for itself (SO_SNDBUF).
     SendBuffer,
     /// Bytes that may be received and not read, likewise (SO_RCVBUF).
     ReceiveBuffer,
@@ -42,7 +44,7 @@ const KNOBS: usize = 8;
 /// How an option is set. `Knob as usize` is its row.
 struct Row {
     knob: Knob,
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     word: &'static str,
     option: (c_int, c_int),
     /// For IPv6 sockets, where that is another one.
@@ -72,7 +74,7 @@ const ROWS: [Row; KNOBS] = [
     row(Knob::Mark, "mark", (libc::SOL_SOCKET, libc::SO_MARK)),
     Row {
         option_v6: Some((libc::IPPROTO_IPV6, libc::IPV6_TCLASS)),
-        // Six bits in front of two that are TCP's own.
+        // Six bits above two that belong to TCP.
         factor: 4,
         ..row(Knob::Dscp, "dscp", (libc::IPPROTO_IP, libc::IP_TOS))
     },
@@ -111,7 +113,7 @@ impl Knob {
         Knob::MaxRate,
     ];
 
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     pub fn word(self) -> &'static str {
         ROWS[self as usize].word
     }
@@ -154,7 +156,7 @@ impl fmt::Display for Refused {
 }
 
 impl<'a> Tuning<'a> {
-    /// By this interface, and the rest as usual.
+    /// With this interface, and the rest as usual.
     pub fn by(device: Option<&'a str>) -> Tuning<'a> {
         Tuning { device, ..Tuning::default() }
     }
@@ -295,7 +297,7 @@ pub(crate) fn put(socket: &impl AsFd, (level, name): (c_int, c_int), value: &[u8
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads one, of eight bytes or of four.
+/// Reads an option, of eight bytes or of four.
 pub(crate) fn get(socket: &impl AsFd, (level, name): (c_int, c_int), is_wide: bool) -> io::Result<u64> {
     let mut value = [0u8; 8];
     let mut len = if is_wide { 8 } else { 4 };
@@ -378,7 +380,7 @@ mod tests {
             let is_ipv6 = listener.local_addr().expect("bound").is_ipv6();
             let to: SocketAddr = listener.local_addr().expect("bound");
             let listener = OwnedFd::from(listener);
-            // Twice, for the second time there is nothing to do.
+            // Twice, because the second time nothing has to be done.
             for _ in 0..2 {
                 Inbound { tuning, ..Inbound::default() }.apply(&listener).expect("everybody may");
             }

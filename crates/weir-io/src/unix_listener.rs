@@ -65,7 +65,7 @@ pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io
 /// Whether [`bind_unix`] would find this path free, except for the remains of a dead process.
 ///
 /// # Errors
-/// As that; also a file that is no socket.
+/// As there; also a file that is no socket.
 pub fn check_unix_free(path: &Path) -> io::Result<()> {
     let named = |error: io::Error| explain(path, &error);
     match std::fs::symlink_metadata(path) {

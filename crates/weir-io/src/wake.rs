@@ -1,4 +1,5 @@
-//! Waking a driver that sleeps in the kernel, at the price of one atomic operation when it does not sleep.
+//! Wakes a driver that sleeps in the kernel, at the price of one atomic operation when it does not
+//! sleep.
 //!
 //! Called by other cores (through [`Waker`]) and by the buffer pool when a starved driver gets
 //! memory back. The event descriptor is written only between "about to wait" and "running again",
@@ -44,7 +45,7 @@ impl WakeState {
         Ok(WakeState { state: AtomicU32::new(0), event })
     }
 
-    /// What the driver watches for readability (edge: each write counts).
+    /// The descriptor that the driver watches for readability (edge: each write counts).
     pub(crate) fn fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }

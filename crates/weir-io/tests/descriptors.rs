@@ -1,4 +1,4 @@
-//! Descriptors: none is left behind by a driver, and running out of them is survived (docs/hostile.md H6).
+//! Descriptors: a driver leaves none behind, and survives running out of them (docs/hostile.md H6).
 //!
 //! A separate process with a single test, because it counts the descriptors of the whole process
 //! and lowers their limit.
@@ -154,7 +154,7 @@ fn running_out_is_survived<D: Driver>(make: impl Fn() -> D) {
     until(&mut driver, "a send", |_, completion| matches!(completion.event, Event::Sent { .. }));
     first.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"pong");
-    // One leaves, the waiting one gets in.
+    // One client leaves, the waiting one is accepted.
     driver.close(served);
     until(&mut driver, "recovery", |_, completion| matches!(completion.event, Event::Accepted { .. }));
     restore(limit);

@@ -40,7 +40,7 @@ const SPARE_DESCRIPTORS: usize = 16;
 /// Bytes that relays move are no news, so a turn lasts as long as it may.
 const WAIT_US: u64 = 100;
 
-/// Turns without a byte after which a relay is taken to stand still.
+/// Turns without a byte after which a relay counts as idle.
 const QUIET_TURNS: u32 = 50;
 
 const PIECE: usize = 512 << 10;
@@ -100,7 +100,7 @@ fn idle_relays_are_small<D: Driver>(driver: D) {
     for &(a, _, b, _) in &lines {
         bench.driver.relay(a, b);
     }
-    // Through each half a megabyte, of which a pipe has its part.
+    // Half a megabyte through each, a part of it in a pipe.
     let bytes: Vec<u8> = (0..PIECE).map(|at| at as u8).collect();
     let mut received = vec![0; PIECE];
     for (a, left, _, right) in &mut lines {
@@ -132,7 +132,7 @@ fn idle_relays_are_small<D: Driver>(driver: D) {
     println!("{left} B are kept for the next");
 }
 
-/// Stalled readers: no more pipes than allowed, and what waits besides is bounded.
+/// Stalled readers: no more pipes than allowed, and the other waiting bytes are bounded.
 fn stalled_relays_share_their_pipes<D: Driver>(
     bench: &mut Bench<D>,
     lines: &mut [(weir_io::Socket, TcpStream, weir_io::Socket, TcpStream)],

@@ -218,7 +218,7 @@ fn listeners_change_and_go() {
     assert_eq!(bench.driver.inner().ledger(), Ledger::default());
 }
 
-/// Takes what comes, as a server.
+/// A server that accepts everything.
 struct Origin {
     received: Rc<RefCell<Vec<u8>>>,
 }
@@ -287,7 +287,8 @@ fn a_header_comes_first() {
     }
 }
 
-/// One that is given up leaves nothing, whether it is connected, or its header is on its way.
+/// A connection that is given up leaves nothing, whether it is connected, or its header is on its
+/// way.
 #[test]
 fn a_preceded_connection_may_be_closed() {
     for turns in 0..8 {

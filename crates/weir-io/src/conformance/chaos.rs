@@ -1,5 +1,6 @@
-//! Everything at once, in an order drawn from a seed, with few buffers: the state of each socket is kept beside it, and what
-//! arrives must be what was sent. A failure shows the seed. `CHAOS_SEEDS=100` runs that many.
+//! Everything at once, in an order drawn from a seed, with few buffers. The test records the state
+//! of each socket, and the received bytes must be the sent ones. A failure shows the seed.
+//! `CHAOS_SEEDS=100` runs that many.
 
 use std::collections::HashMap;
 
@@ -29,11 +30,11 @@ struct End {
     shut: bool,
 }
 
-/// The test's own books.
+/// The test's own records.
 struct World {
     dice: Dice,
     ends: HashMap<Socket, End>,
-    /// In the order of their making, because the order of a map is not drawn from the seed.
+    /// In the order of creation, because the order of a map is not drawn from the seed.
     order: Vec<Socket>,
 }
 
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// Reads what is left: on pairs that are whole everything arrives and every send comes back.
+    /// Reads the rest: on intact pairs everything arrives and every send comes back.
     fn settle<S: Subject>(&mut self, bench: &mut Bench<'_, S>) {
         for &socket in &self.order {
             bench.receive(socket, Receive::Many(Class::Large));

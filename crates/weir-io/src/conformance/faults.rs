@@ -1,4 +1,5 @@
-//! Connections that fail, end at the wrong moment, or want more than there is. Each test runs on each driver.
+//! Connections that fail, end at the wrong moment, or want more resources than exist. Each test
+//! runs on each driver.
 
 use std::io;
 
@@ -268,7 +269,8 @@ pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     const GREEDY: usize = 6;
     const GREED: usize = 8 << 20;
     const PIECES: usize = 8;
-    /// Two records of TLS: 100 turns of the smallest driver bring each of the greedy more than twice that.
+    /// Two TLS records: 100 turns of the smallest driver bring each greedy sender more than twice
+    /// that.
     const FAIR: usize = 32 << 10;
     // Some of the drivers give the kernel fewer of them.
     let options = Options { small_count: 8, small_armed: 8, ..Options::default() };
@@ -295,7 +297,7 @@ pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     for &(_, far) in &modest {
         assert!(bench.of(far).received == sent(PIECES - 1));
     }
-    // weir receives from each of the greedy as well, and not just once.
+    // weir receives from each greedy sender as well, and not just once.
     bench.until_in_turn(&greedy, |bench| {
         let got = counts(bench, &greedy);
         assert!(got.iter().all(|count| *count < GREED), "they have more to say");
@@ -355,7 +357,8 @@ pub fn closing_the_listener<S: Subject>(subject: &S) {
 }
 
 impl<S: Subject> Bench<'_, S> {
-    /// Takes turns, with one half of these pairs switched on and the other half off, until it is `done`, for which there are 100 turns.
+    /// Takes turns, with one half of these pairs switched on and the other half off, until it is
+    /// `done`, for at most 100 turns.
     fn until_in_turn(&mut self, pairs: &[(Socket, Socket)], mut done: impl FnMut(&mut Self) -> (bool, Vec<usize>)) {
         for turn in 0..100 {
             for (at, &(_, far)) in pairs.iter().enumerate() {

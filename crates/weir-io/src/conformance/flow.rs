@@ -42,7 +42,8 @@ pub fn streams_are_listed<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Of several changes between two turns only the last one counts, also where bytes wait that the first one would have taken.
+/// Of several changes between two turns only the last one counts, even if bytes wait that the first
+/// one would have received.
 pub fn only_the_last_change_counts<S: Subject>(subject: &S) {
     let many = Receive::Many(Class::Small);
     let mut bench = Bench::new(subject);
@@ -56,7 +57,7 @@ pub fn only_the_last_change_counts<S: Subject>(subject: &S) {
         bench.fence();
         assert_eq!(bench.of(far).received.len(), 0, "nothing was wanted in the end: {changes:?}");
     }
-    // In the other order all of it is, once.
+    // In the other order all bytes are received, once.
     [many, Receive::Off, many].iter().for_each(|how| bench.receive(far, *how));
     bench.expect(far, &bytes);
     // Switched off and on again while a receive is armed: it continues.
@@ -234,7 +235,7 @@ pub fn vectored_to_a_slow_reader<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// Nothing to send is sent at once.
+/// An empty payload is sent at once.
 pub fn empty_payloads<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
@@ -287,7 +288,7 @@ pub fn end_before_the_first_read<S: Subject>(subject: &S) {
         bench.expect(far, b"last words");
         bench.receive(far, how);
         bench.until("the end", |bench| bench.of(far).ended);
-        // Further orders do nothing.
+        // Further commands do nothing.
         bench.receive(far, how);
         bench.fence();
         bench.finish();

@@ -24,7 +24,7 @@ pub fn deferred<S: Subject>(subject: &S) {
         expected.extend(bytes);
         bench.expect(far, &expected);
     }
-    // Turned on and off in the middle of what comes.
+    // Turned on and off while bytes are coming.
     let bytes = pattern(200_000, 9);
     bench.receive(near, Receive::Many(Class::Large));
     bench.send(near, &bytes);
@@ -58,7 +58,7 @@ suite!(
     deferred,
 );
 
-/// For drivers whose kernel is not the simulated one.
+/// For drivers on a real kernel.
 pub mod real {
     use super::*;
 
@@ -82,7 +82,7 @@ pub mod real {
         bench.finish();
     }
 
-    /// More of them than there are buffers at a time are received in one look.
+    /// More sockets than available buffers are received in one look.
     pub fn deferred_outnumber_buffers<S: Subject>(subject: &S) {
         const PAIRS: usize = 40;
         let mut bench = Bench::with(subject, Options { small_armed: 4, ..Options::default() });

@@ -226,7 +226,7 @@ pub(crate) use suite;
 /// What happened to one socket.
 #[derive(Default)]
 pub struct Seen {
-    /// All bytes, in order.
+    /// All received bytes, in order.
     pub received: Vec<u8>,
     /// Completions that brought them.
     pub pieces: usize,
@@ -240,7 +240,7 @@ pub struct Seen {
     pub connected: Option<io::Result<()>>,
     /// Token of the last completion.
     pub token: u64,
-    /// The end of the relay, told for its first socket.
+    /// The end of the relay, reported for its first socket.
     pub relay_end: Option<(Relayed, RelayEnd)>,
     /// It was released.
     pub released: Option<Released>,
@@ -432,7 +432,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         (near, far)
     }
 
-    /// Changes how a socket is read; the classes of what follows are checked.
+    /// Changes how a socket is read; the classes of later buffers are checked.
     pub fn receive(&mut self, socket: Socket, how: Receive) {
         let seen = self.of(socket);
         // A racing completion may still be of the earlier class: no check once classes were mixed.
@@ -465,7 +465,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         assert!(self.of(socket).received == bytes, "other bytes than were sent");
     }
 
-    /// Starts a relay; from here on the two sockets must tell nothing else.
+    /// Starts a relay; from here on the two sockets must report nothing else.
     pub fn relay(&mut self, a: Socket, b: Socket) {
         self.of(a).relaying = true;
         self.of(b).relaying = true;

@@ -1,4 +1,4 @@
-//! What only real drivers have: other threads, descriptors, memory that outlives its driver.
+//! Features that only real drivers have: other threads, descriptors, memory that outlives its driver.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +21,7 @@ use crate::{
     Relayed, bind_listener, set_network_aside, take_up_network,
 };
 
-/// Descriptors that a test may open on top of what others need.
+/// Descriptors that a test may open beyond those that others need.
 pub fn descriptors_to_spare() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable; a failure leaves it at 0, and the test then opens hardly any.
@@ -55,7 +55,7 @@ pub fn no_wake_is_lost<S: Subject>(subject: &S) {
         for completion in completions.drain(..) {
             assert!(matches!(completion.event, Event::Woken) && completion.token == 0, "{completion:?}");
             woken += 1;
-            // The thread may have given up; the count tells.
+            // The thread may have given up; the count shows that.
             let _ = answer.send(());
         }
     }
@@ -231,7 +231,7 @@ pub fn turning_away<S: Subject>(subject: &S) {
     assert!(completions.is_empty(), "{completions:?}");
     assert!(late.peer_addr().is_err(), "it is not connected");
     driver.close(listener);
-    // A stream is no listener; neither is what is closed.
+    // A stream is no listener; neither is a closed socket.
     let stream = driver.connect(address, 2).expect("a socket");
     driver.turn_away(stream);
     driver.turn_away(listener);
@@ -708,7 +708,7 @@ pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     }
 }
 
-/// A relay that is never done moving bytes does not keep the turn from ending: its caller has timers to look at.
+/// A relay that never finishes moving bytes does not keep the turn from ending: its caller has timers to look at.
 pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let [writer, reader] = [0, 1].map(|_| TcpStream::connect(bench.address).expect("room in the queue"));

@@ -1,4 +1,5 @@
-//! Relays: what one outer end sends arrives at the other, whatever happens in between. Each test runs on each driver.
+//! Relays: the bytes that one outer end sends arrive at the other, whatever happens in between.
+//! Each test runs on each driver.
 //!
 //! ```text
 //!   left --- a === relay === b --- right
@@ -12,7 +13,7 @@ use crate::{Class, Driver, Options, Payload, Receive, RelayEnd, Relayed, Socket}
 /// More than all kernel buffers of two loopback connections and a pipe hold.
 const HUGE: usize = 32 << 20;
 
-/// Two connections whose inner ends are to be relayed.
+/// Two connections with inner ends that are to be relayed.
 #[derive(Clone, Copy)]
 struct Line {
     left: Socket,
@@ -134,7 +135,7 @@ pub fn relay_from_any_state<S: Subject>(subject: &S) {
         bench.receive(line.a, armed[round % 4]);
         bench.receive(line.b, armed[round / 4 % 4]);
         let (first, second, third) = (pattern(3_000, 1), pattern(20_000, 2), pattern(300_000, 3));
-        // From the time before: given to the caller, then in flight while the relay begins.
+        // From before the relay: given to the caller, then in flight while the relay begins.
         bench.send(line.b, &first);
         bench.send(line.left, &second);
         bench.send(line.right, &second);
@@ -200,7 +201,7 @@ pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A tunnel whose bytes the caller passes on until, in full flight, it hands the two sockets over.
+/// The caller forwards the bytes of a tunnel until, in full flight, it hands the two sockets over.
 pub fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
     for round in 0..20 {
         let options = Options { small_count: 8, small_armed: 4, large_count: 8, large_armed: 4, ..Options::default() };
@@ -420,7 +421,7 @@ pub fn k2_close_a_relay<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A relay that is always full moves no more in a turn than it may, and others are served in between.
+/// A relay that is always full moves only its share in a turn, and others are served in between.
 pub fn relay_shares_the_turn<S: Subject>(subject: &S) {
     let options = Options { relay_bytes_per_turn: 128 << 10, relay_pipe_bytes: 256 << 10, ..Options::default() };
     let mut bench = Bench::with(subject, options);
@@ -458,7 +459,7 @@ pub fn relay_shares_the_turn<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// One token for the end, the one that the first socket has then.
+/// The end carries one token, the one that the first socket has then.
 pub fn relay_tells_its_token<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
@@ -471,7 +472,7 @@ pub fn relay_tells_its_token<S: Subject>(subject: &S) {
     bench.finish();
 }
 
-/// A relay with a closed socket is none, nor is one with a socket that has a relay.
+/// A relay with a closed socket does not start, nor one with a socket that already has a relay.
 pub fn relay_needs_two_free_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (line, other) = (Line::relayed(&mut bench), Line::new(&mut bench));
@@ -481,7 +482,7 @@ pub fn relay_needs_two_free_sockets<S: Subject>(subject: &S) {
     bench.close(other.b);
     bench.driver.relay(other.a, other.b);
     assert_eq!(bench.driver.relayed(other.a), None);
-    // It is as it was.
+    // The connection is unchanged.
     bench.receive(other.a, Receive::Many(Class::Small));
     bench.send_all(other.left, b"hello");
     bench.expect(other.a, b"hello");

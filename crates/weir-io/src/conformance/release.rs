@@ -37,7 +37,8 @@ pub fn an_idle_one<S: Subject>(subject: &S) {
     }
 }
 
-/// Bytes that come at whatever time are handed out before, come with the connection, or are received afterwards.
+/// Bytes that come at any time are handed out before, come with the connection, or are received
+/// afterwards.
 pub fn bytes_on_the_way<S: Subject>(subject: &S) {
     for (at, len) in [1, 100, 4096, 5000, 20_000, 200_000].into_iter().enumerate() {
         for turns in 0..4 {
@@ -80,7 +81,7 @@ pub fn an_end_on_the_way<S: Subject>(subject: &S) {
         bench.until("the end", |bench| bench.of(again).ended);
         whole.extend(&bench.of(again).received);
         assert_eq!(whole, b"last words");
-        // The other direction is as it was.
+        // The other direction is unchanged.
         bench.receive(near, Receive::Many(Class::Small));
         bench.send_all(again, b"farewell");
         bench.expect(near, b"farewell");

@@ -52,7 +52,7 @@ const BLOCKED: u32 = 1 << (OWN_BITS + 5);
 /// Bytes that arrive may come later.
 const DEFERRED: u32 = 1 << (OWN_BITS + 6);
 
-/// A listener that the kernel does not tell of, because accepting pauses.
+/// A listener that the kernel does not report, because accepting pauses.
 const UNTOLD: u32 = 1 << (OWN_BITS + 7);
 
 /// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are far fewer.
@@ -164,7 +164,7 @@ impl Epoll {
             if slot.has(UNTOLD) {
                 slot.clear(UNTOLD);
                 let fd = slot.fd;
-                // Without room for it in the kernel it is looked at again.
+                // Without room for it in the kernel it is tried again later.
                 if self.poller.add(fd, data_of(socket), 0).is_err() {
                     self.table.slot(socket.index).set(UNTOLD);
                     self.paused.push((socket, now_us + self.options.accept_pause_us));
@@ -189,7 +189,7 @@ impl Epoll {
         }
     }
 
-    /// Does what can be done without asking the kernel what is ready. True when a relay had something to do.
+    /// Does the work that is possible without asking the kernel what is ready. True when a relay had something to do.
     fn perform(&mut self, into: &mut Vec<Completion>) -> bool {
         self.feed(Class::Small);
         self.feed(Class::Large);
@@ -235,7 +235,7 @@ impl Epoll {
         Some(Start { socket, fd, receiving: false, sending, ended })
     }
 
-    /// The end of receiving that was not handed out yet.
+    /// The end of receiving, if it was not handed out yet.
     fn take_failure(&mut self, socket: Socket) -> Option<io::Error> {
         let failed = |completion: &mut Completion| {
             completion.socket == socket && matches!(completion.event, Event::ReceiveFailed(_))
@@ -258,7 +258,7 @@ impl Epoll {
         }
     }
 
-    /// Asks the kernel what is ready and does it.
+    /// Asks the kernel what is ready and handles it.
     fn poll(&mut self, wait: Wait, into: &mut Vec<Completion>) -> io::Result<bool> {
         let may_wait = wait != Wait::No && self.wake.fall_asleep();
         let mut events = std::mem::take(&mut self.events);
@@ -492,7 +492,7 @@ impl Driver for Epoll {
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.pools;
         if let Some(other) = small.recycle(buffer) {
-            // Dropping what belongs to neither gives it back to where it came from.
+            // A buffer of neither pool is dropped, which returns it to its owner.
             drop(large.recycle(other));
         }
     }

@@ -25,7 +25,7 @@ const SEND_CALLS_MAX: usize = 16;
 
 /// The outcome of an attempt to receive.
 enum Outcome {
-    /// More may follow at once.
+    /// More bytes may follow at once.
     Again,
     /// Nothing is left for now.
     Dry,
@@ -192,7 +192,8 @@ impl Epoll {
         };
         self.scarce.forget(socket);
         self.stats.syscalls += 1;
-        // SAFETY: the buffer is the pool's own until it is lent, and as long as the pool says.
+        // SAFETY: the buffer belongs to the pool until it is lent, and has the length that the pool
+        // says.
         let result = unsafe { receive(slot.fd, pool.address(id), pool.size() as usize) };
         match result {
             Ok(0) => {
@@ -242,7 +243,7 @@ impl Epoll {
         self.unsent.append(&mut unsent);
     }
 
-    /// Sends what the kernel takes of a payload.
+    /// Sends as much of a payload as the kernel takes.
     fn transmit(&mut self, socket: Socket, into: &mut Vec<Completion>) {
         for call in 0..SEND_CALLS_MAX {
             let slot = self.table.slot(socket.index);
@@ -278,7 +279,7 @@ impl Epoll {
         self.unsent.push(socket);
     }
 
-    /// The kernel's buffer is full: an edge will tell when there is room.
+    /// The kernel's buffer is full: an edge will report when it has room.
     fn block(&mut self, socket: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(socket.index);
         slot.set(BLOCKED);
@@ -302,7 +303,7 @@ impl Epoll {
 
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
         if self.paused.iter().any(|(paused, until_us)| *paused == listener && *until_us > self.now_us) {
-            // It is looked at when the pause ends.
+            // It is checked when the pause ends.
             return self.table.slot(listener.index).clear(READABLE);
         }
         let slot = self.table.slot(listener.index);

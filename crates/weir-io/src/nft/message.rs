@@ -35,7 +35,7 @@ impl Batch {
         batch
     }
 
-    /// A message to nftables of this kind; `write` gives its attributes. Its number.
+    /// Adds a message of this kind to nftables; `write` gives its attributes. Returns its number.
     pub(super) fn message(&mut self, kind: u8, flags: u16, write: impl FnOnce(&mut Attributes<'_>)) -> u32 {
         self.put(NFTABLES << 8 | u16::from(kind), flags, INET, 0, write)
     }
@@ -66,7 +66,7 @@ impl Batch {
     }
 }
 
-/// One request that is not of a batch. Its bytes.
+/// The bytes of one request that is not part of a batch.
 pub(super) fn request(kind: u8, number: u32, write: impl FnOnce(&mut Attributes<'_>)) -> Vec<u8> {
     let mut alone = Batch { bytes: Vec::new(), sequence: number };
     alone.message(kind, 0, write);
@@ -114,14 +114,14 @@ mod tests {
             let read: Vec<_> = answers(&told[..cut]).collect();
             assert_eq!(read.len(), usize::from(cut >= whole) + usize::from(cut == told.len()), "{cut}");
             if let Some((number, Answer::Told(told))) = read.first() {
-                // Behind the header that messages of nftables have.
+                // Skips the header that messages of nftables have.
                 let bytes = &told[4..];
                 assert_eq!((*number, packets(bytes)), (3, Some(77_u64.to_be_bytes().to_vec())));
                 (0..bytes.len()).for_each(|cut| drop(packets(&bytes[..cut])));
             }
             assert!(read.get(1).is_none_or(|answer| *answer == (4, Answer::Done(-23))));
         }
-        // A length that leads nowhere.
+        // A length that makes no sense.
         for length in [0_u32, 3, 15, u32::MAX] {
             assert_eq!(answers(&[&length.to_ne_bytes()[..], &[0; 40]].concat()).count(), 0);
         }

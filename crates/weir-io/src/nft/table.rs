@@ -40,7 +40,7 @@ const APPEND: u16 = 0x800;
 const COUNTER: u32 = 1;
 const DROPPED: &str = "dropped";
 const CHAIN: &str = "in";
-/// Of the hook: in front of connection tracking's defragmentation and of the table `raw`.
+/// Priority of the hook: in front of connection tracking's defragmentation and of the table `raw`.
 const PRIORITY: i32 = -310;
 /// How often expired elements are removed: until then they take room.
 const SWEEP_MS: u32 = 10_000;

@@ -161,7 +161,7 @@ fn the_table_is_its_makers_and_goes_with_it() {
         assert!(Command::new("nft").args(["flush", "ruleset"]).status().unwrap().success());
         assert!(!list().unwrap().stdout.is_empty(), "a stranger does not take it away");
         drop(nft);
-        // The kernel takes it down behind the close.
+        // The kernel removes it after the close.
         eventually("it goes with its maker", || list().unwrap().stdout.is_empty());
     });
 }

@@ -1,4 +1,5 @@
-//! What holds for any bytes at all in front of a connection. Called by the fuzz target `proxy_header` and by property tests.
+//! Properties that hold for any bytes in front of a connection. Called by the fuzz target
+//! `proxy_header` and by property tests.
 
 use std::net::SocketAddr;
 

@@ -23,7 +23,7 @@ use crate::net;
 /// 128 KiB; on a connection that is always full it saves two thirds (0.15 s/GB for 0.42).
 const COPY_BYTES: usize = 64 * 1024;
 
-/// What the flows of a driver share.
+/// Resources that the flows of a driver share.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) pipes: Pipes,
@@ -42,8 +42,8 @@ pub(super) struct Side {
     pub(super) fd: RawFd,
     /// A receive may find something.
     pub(super) readable: bool,
-    /// The end or an error follows the last byte, or one of them is urgent: a receive that stops before it does not mean that
-    /// nothing is left.
+    /// The end or an error follows the last byte, or one of them is urgent: a receive that stops
+    /// before it does not mean that nothing is left.
     pub(super) stops_short: bool,
     /// A send may find room.
     pub(super) writable: bool,
@@ -53,14 +53,14 @@ pub(super) struct Side {
     pub(super) sending: bool,
 }
 
-/// How a flow came to a halt.
+/// Why a flow came to a halt.
 #[derive(Debug)]
 pub(super) enum Halt {
     /// A socket has to be waited for.
     Waiting,
     /// It had its share.
     Again,
-    /// The source ended, and everything of it was delivered.
+    /// The source ended, and all of its bytes were delivered.
     Done,
     /// The source failed; held bytes can still be delivered.
     SourceFailed(io::Error),
@@ -91,7 +91,7 @@ pub(super) struct Flow {
     copies: bool,
     /// Nothing more comes from the source.
     pub(super) over: bool,
-    /// The end of what has arrived is the end.
+    /// Once all arrived bytes are read, the source has ended.
     pub(super) last: bool,
     /// Everything was delivered or given up.
     pub(super) done: bool,
@@ -134,7 +134,8 @@ impl Flow {
     ) -> Halt {
         let target = self.moved.saturating_add(share);
         let halt = loop {
-            // After the end little is left to do, and last bytes may wait in the kernel for it (`MSG_MORE`).
+            // After the end little is left to do, and the last bytes may wait in the kernel for it
+            // (`MSG_MORE`).
             if self.moved >= target && !self.over {
                 break Halt::Again;
             }
@@ -310,12 +311,12 @@ fn stop_waiting(source: &Side, sink: &Side, nonblocking: &mut bool) -> bool {
     *nonblocking
 }
 
-/// Whether it is the call that failed and not the socket: an unusual kind of socket, a sandbox, memory.
+/// Whether the call failed and not the socket: an unusual kind of socket, a sandbox, memory.
 fn cannot_splice(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP | libc::ENOMEM))
 }
 
-/// Receives what there is; None: nothing now. 0 bytes are the end.
+/// Receives available bytes; None: none now. 0 bytes are the end.
 fn receive(source: &mut Side, room: &mut [u8], syscalls: &mut u64) -> io::Result<Option<usize>> {
     *syscalls += 1;
     // SAFETY: the range is exclusively borrowed.
@@ -330,7 +331,7 @@ fn receive(source: &mut Side, room: &mut [u8], syscalls: &mut u64) -> io::Result
     }
 }
 
-/// Sends what there is room for; `ends`: nothing follows but the end.
+/// Sends as much as the socket has room for; `ends`: only the end follows.
 fn send(sink: &mut Side, bytes: &[u8], ends: bool, syscalls: &mut u64) -> io::Result<usize> {
     if bytes.is_empty() {
         return Ok(0);

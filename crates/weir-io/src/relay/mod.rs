@@ -1,4 +1,5 @@
-//! Relays: bytes go from each of two sockets to the other without a detour through the caller.
+//! Relays: they forward bytes from each of two sockets to the other without a detour through the
+//! caller.
 //!
 //! Used by both real drivers, which report ready sockets and call [`Relays::run`] in each turn.
 //! Direct calls of splice(2) upon readiness: io_uring's own splice always waits for one of its
@@ -124,12 +125,12 @@ impl Relays {
         }
     }
 
-    /// Joins two sockets. `nonblocking`: their descriptors are so already.
+    /// Joins two sockets. `nonblocking`: whether their descriptors are already non-blocking.
     pub(crate) fn start(&mut self, starts: [Start; 2], nonblocking: bool) {
         debug_assert!(starts[0].socket != starts[1].socket, "a relay joins two sockets");
         let side = |start: &Start| Side {
             fd: start.fd,
-            // Not known: the first attempt tells.
+            // Not known: the first attempt shows it.
             readable: true,
             stops_short: false,
             writable: true,
@@ -256,11 +257,11 @@ impl Relays {
         !self.ready.is_empty()
     }
 
-    /// Moves what can be moved, in turn and up to the limit of a turn.
+    /// Moves as much as possible, in turn and up to the limit of a turn.
     pub(crate) fn run(&mut self, over: &mut Vec<Over>) {
         let moved = |tools: &Tools| tools.copied + tools.spliced;
         let target = moved(&self.tools).saturating_add(self.bytes_per_turn);
-        // Even those that move nothing have an end: each comes again only after it had a share.
+        // Even relays that move nothing come to an end: each comes again only after it had a share.
         while moved(&self.tools) < target {
             let Some(index) = self.ready.pop_front() else { return };
             let Some(relay) = &mut self.items[index as usize] else { continue };
@@ -281,7 +282,7 @@ impl Relays {
         self.tools.pipes.count()
     }
 
-    /// Adds what relays did to the counters of their driver.
+    /// Adds the relays' counts to the counters of their driver.
     pub(crate) fn count(&self, stats: &mut DriverStats) {
         stats.syscalls += self.tools.syscalls;
         stats.relay_copied += self.tools.copied;
@@ -298,7 +299,7 @@ impl Relay {
         }
     }
 
-    /// Gives each direction its share. True when one of them could go on at once.
+    /// Gives each direction its share. True when one of them could continue at once.
     fn advance(&mut self, tools: &mut Tools) -> bool {
         let mut again = false;
         for from in 0..2 {

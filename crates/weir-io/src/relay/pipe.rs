@@ -18,7 +18,7 @@ const CAPACITY_MIN: i32 = 64 << 10;
 /// again.
 const REFUSALS: u32 = 256;
 
-/// One pipe and what is in it.
+/// One pipe and its content.
 #[derive(Debug)]
 pub(super) struct Pipe {
     read: OwnedFd,

@@ -38,7 +38,7 @@ impl Refusal {
         Refusal { call, argument: 0, value: u32::MAX - 1, when_equal: false, code }
     }
 
-    /// For the calling thread, for ever.
+    /// Applies it to the calling thread, for ever.
     fn install(&self) {
         let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let (hit, miss) = if self.when_equal { (0, 1) } else { (1, 0) };
@@ -198,7 +198,7 @@ fn a_pipe_that_holds_little_is_not_used() {
     assert_eq!(stats.join().expect("bytes arrive").relay_spliced, 0);
 }
 
-/// What the kernel knows of a connection (TCP_INFO, tcp(7)).
+/// The kernel's figures of a connection (TCP_INFO, tcp(7)).
 fn info(stream: &TcpStream) -> libc::tcp_info {
     // SAFETY: all zeroes is a value of this type.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -247,7 +247,8 @@ fn the_end_goes_with_the_last_bytes() {
     assert!(completions.is_empty(), "the other direction goes on: {completions:?}");
 }
 
-/// Last bytes that wait for the end go out with it, however small the share of their direction is.
+/// Last bytes that wait for the end are sent together with it, however small the share of their
+/// direction is.
 #[test]
 fn a_share_does_not_part_last_bytes_from_the_end() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -300,12 +301,13 @@ fn begin(speaks: bool) -> Option<(u32, bool)> {
     Some((info(&server).tcpi_segs_in, acknowledges_at_once(near)))
 }
 
-/// Whether the socket of this process with this address does not wait with acknowledgements until there is something to send.
+/// Whether the socket of this process with this address acknowledges without waiting for something
+/// to send.
 fn acknowledges_at_once(address: SocketAddr) -> bool {
     let open = std::fs::read_dir("/proc/self/fd").expect("a folder").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_it = |fd: &i32| {
-        // SAFETY: only asked for its address, which an invalid one does not have.
+        // SAFETY: only its address is read, which an invalid descriptor does not have.
         let socket = unsafe { BorrowedFd::borrow_raw(*fd) };
         SockRef::from(&socket).local_addr().is_ok_and(|local| local.as_socket() == Some(address))
     };

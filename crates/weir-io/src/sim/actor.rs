@@ -18,7 +18,7 @@ pub struct Conn(pub(super) EndId);
 
 /// A party that uses the simulated network directly.
 pub trait Actor {
-    /// Once, before anything else.
+    /// Called once, before anything else.
     fn on_start(&mut self, net: &mut Net<'_>) {
         let _ = net;
     }
@@ -46,7 +46,7 @@ pub trait Actor {
         let _ = (net, conn);
     }
 
-    /// All that was given to [`Net::send`] has found room in the network.
+    /// All bytes that were given to [`Net::send`] have found room in the network.
     fn on_drained(&mut self, net: &mut Net<'_>, conn: Conn) {
         let _ = (net, conn);
     }

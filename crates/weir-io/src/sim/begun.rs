@@ -34,11 +34,11 @@ pub(super) struct Begun {
     /// The other socket of the pair.
     kept: UnixStream,
     end: EndId,
-    /// Why it has failed; its end is gone then.
+    /// Why it has failed; then its end no longer exists.
     failed: Option<i32>,
 }
 
-/// Where copies of first packets go ([`super::Net::watch_firsts`]).
+/// The actor that gets first packets or copies of them ([`super::Net::watch_firsts`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) actor: usize,
@@ -50,7 +50,7 @@ pub(super) struct Watch {
 /// The address of a connect that is to come from `from`: port 0 is any port of it.
 ///
 /// # Errors
-/// It is taken for this server (EADDRNOTAVAIL).
+/// The address is taken for this server (EADDRNOTAVAIL).
 pub(super) fn local_of(world: &mut World, from: SocketAddr, to: SocketAddr) -> io::Result<SocketAddr> {
     close(world);
     if from.port() == 0 {
@@ -261,7 +261,7 @@ mod tests {
         fn on_data(&mut self, _: &mut Net<'_>, _: Conn, _: &[u8]) {}
     }
 
-    /// An actor that has started, and nothing else has happened.
+    /// Starts an actor, and nothing else.
     fn start(world: &SimWorld, driver: &mut SimDriver, actor: impl Actor + 'static) {
         world.actor(actor);
         while let Step::Turn(_) = world.step() {

@@ -126,7 +126,7 @@ impl World {
         while self.receive_once(driver, socket) {}
     }
 
-    /// Makes one completion of what has arrived. False when there is none to make now.
+    /// Makes one completion of the arrived bytes. False when none can be made now.
     fn receive_once(&mut self, driver: usize, socket: Socket) -> bool {
         let Some(state) = self.drivers[driver].get(socket) else { return false };
         let Kind::Stream { end: id, connected: true } = state.kind else { return false };
@@ -201,7 +201,7 @@ impl World {
         more
     }
 
-    /// Writes as much of a socket's payload as there is room for.
+    /// Writes as much of a socket's payload as the network has room for.
     pub(super) fn pump_send(&mut self, driver: usize, socket: Socket) {
         loop {
             let Some(state) = self.drivers[driver].get_mut(socket) else { return };
@@ -270,7 +270,7 @@ impl World {
         self.park(driver, deadline_us, idle, asked);
     }
 
-    /// Looks at all sockets that something was noted for.
+    /// Looks at all sockets that were noted.
     fn look(&mut self, driver: usize) {
         feed(self, driver);
         for socket in std::mem::take(&mut self.drivers[driver].touched) {

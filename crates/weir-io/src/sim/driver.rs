@@ -18,8 +18,9 @@ use crate::{
 
 /// One worker's driver in a [`super::SimWorld`].
 ///
-/// [`Driver::turn`] never waits: it hands out what is due at this point in time and notes for how long the caller would
-/// have waited; the world calls for the next turn when that matters.
+/// [`Driver::turn`] never waits: it hands out the completions that are due at this point in time
+/// and notes for how long the caller would have waited; the world calls for the next turn when that
+/// matters.
 ///
 /// Misuse that the interface forbids (a second send in flight, a send before the connect ended, turning for ever without
 /// waiting) ends the run with the seed in the message.
@@ -48,7 +49,7 @@ pub struct Ledger {
 }
 
 impl SimDriver {
-    /// Position among the drivers of the world, from 0: what [`super::Step::Turn`] names.
+    /// Position among the drivers of the world, from 0, as in [`super::Step::Turn`].
     pub fn index(&self) -> usize {
         self.index
     }
@@ -58,7 +59,7 @@ impl SimDriver {
         self.command(|world, driver| world.driver_listen(driver, address, token))
     }
 
-    /// What it holds now.
+    /// The resources that it holds now.
     pub fn ledger(&self) -> Ledger {
         self.world.borrow().ledger(self.index)
     }
@@ -93,8 +94,8 @@ impl Driver for SimDriver {
         self.world.borrow().drivers[self.index].now_us
     }
 
-    /// The address is the one that [`super::SimWorld::listener`] made the listener for, or else the listener's own; no
-    /// real connection is ever accepted.
+    /// The address is the one that [`super::SimWorld::listener`] made the listener for, otherwise
+    /// the listener's own; no real connection is ever accepted.
     fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
         let listener = TcpListener::from(listener.into());
         let real = listener.local_addr()?;
@@ -119,7 +120,8 @@ impl Driver for SimDriver {
     fn set_backlog(&mut self, _: Socket, _: u32) {}
 
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        // No process ends in the simulated network, and its packets have nothing that an option could change but addresses.
+        // No process ends in the simulated network, and options can change nothing about its
+        // packets except addresses.
         let Outbound { from, transparent, congestion: _, tuning: _, resets: _ } = way;
         if from.is_some() && !transparent {
             return Err(io::Error::new(
@@ -223,7 +225,7 @@ impl Driver for SimDriver {
         }
     }
 
-    /// Nothing is sent again, and nothing takes time but what a test says.
+    /// Nothing is sent again, and only the delays of the test take time.
     fn path(&mut self, _: Socket) -> Option<crate::Path> {
         None
     }

@@ -39,7 +39,7 @@ pub(super) enum Owner {
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) owner: Owner,
-    /// None until the handshake is over. May name an end that is gone.
+    /// None until the handshake is over. May name an end that no longer exists.
     pub(super) peer: Option<EndId>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -174,7 +174,7 @@ pub(super) enum What {
     PassedOn { from: EndId, to: SocketAddr },
 }
 
-/// An entry of the event queue: earliest first, and among equals the one that was made first.
+/// An entry of the event queue: earliest first, and among equals in the order of creation.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at_us: u64,

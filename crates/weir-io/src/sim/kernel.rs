@@ -157,7 +157,7 @@ pub(super) fn class_index(class: Class) -> usize {
 }
 
 impl DriverState {
-    /// Open sockets but listeners.
+    /// Open sockets except listeners.
     pub(super) fn streams(&self) -> Vec<Socket> {
         let stream = |(index, slot): (usize, &Slot)| match slot.state.as_ref()?.kind {
             Kind::Listener { .. } => None,

@@ -46,7 +46,7 @@ pub use world::START_US;
 use kernel::DriverState;
 use world::World;
 
-/// Sizes and manners of a world.
+/// Sizes and behavior of a world.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The faults.
@@ -95,7 +95,7 @@ impl Settings {
     }
 }
 
-/// What [`SimWorld::step`] did or wants done.
+/// What [`SimWorld::step`] did or requires next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Something happened in the network.
@@ -202,7 +202,7 @@ impl SimWorld {
         self.world.borrow_mut().settings.faults = faults;
     }
 
-    /// What a driver holds now.
+    /// The resources that a driver holds now.
     pub fn ledger(&self, driver: usize) -> Ledger {
         self.world.borrow().ledger(driver)
     }
@@ -212,7 +212,8 @@ impl SimWorld {
         self.world.borrow().ends.count()
     }
 
-    /// Connects that actors have begun, of which no driver has taken over any, and whose descriptors are open.
+    /// Connects that actors have begun and no driver has taken over, with descriptors that are
+    /// still open.
     pub fn begun(&self) -> usize {
         let world = &mut *self.world.borrow_mut();
         begun::close(world);
@@ -243,7 +244,7 @@ impl SimWorld {
     }
 }
 
-/// A driver that has something to do is not kept from it past this, microseconds.
+/// How long a driver with something to do can be delayed at most, microseconds.
 const LATE_TURN_US_MAX: u64 = 20_000;
 
 impl World {

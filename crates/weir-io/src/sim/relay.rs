@@ -36,7 +36,7 @@ struct SimFlow {
     waiting: BytesMut,
     /// Nothing more comes from the source.
     over: bool,
-    /// The end of what has arrived is the end.
+    /// Once all arrived bytes are read, the source has ended.
     last: bool,
     done: bool,
 }
@@ -186,7 +186,7 @@ impl World {
                     Ok(false) => return,
                     Err(errno) => {
                         relay.fail(1 - from, errno);
-                        // The other direction may have only that to find out.
+                        // The other direction may only have to find that out.
                         self.touch(driver, relay.sockets[from]);
                         return;
                     }

@@ -183,7 +183,7 @@ fn bytes_and_ends_go_both_ways() {
         let got = bench.settle();
         assert_eq!(shape(&got), "hello END");
         assert!(got.iter().all(|completion| completion.token == 9 && completion.socket == socket));
-        // After its FIN the client still hears.
+        // After its FIN the client still receives.
         let slices = vec![Bytes::from_static(b"wo"), Bytes::new(), Bytes::from_static(b"rld")];
         bench.driver.send(socket, Payload::Vectored(slices));
         assert_eq!(shape(&bench.settle()), "sent");
@@ -449,7 +449,7 @@ fn spinning_is_misuse() {
     }
 }
 
-/// Sends back what it gets, as a worker would: bounded, one send at a time, FIN answered with FIN.
+/// Echoes bytes, as a worker would: bounded, one send at a time, FIN answered with FIN.
 struct Echo {
     driver: SimDriver,
     streams: BTreeMap<u64, Stream>,
@@ -529,7 +529,7 @@ impl Echo {
     }
 }
 
-/// Sends bytes that tell their position, reads at times, and checks that they come back.
+/// Sends bytes that reveal their position, reads at times, and checks that they come back.
 struct EchoClient {
     total: usize,
     sent: usize,

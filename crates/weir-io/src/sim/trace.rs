@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 /// Lines kept when lines are kept at all.
 const LINES_MAX: usize = 100_000;
 
-/// A running hash of everything that happened, and optionally the last of it in words. The hash is FNV-1a over words of 64 bits
-/// instead of bytes: most of a run would be hashing.
+/// A running hash of all events, and optionally the last of them in words. The hash is FNV-1a over
+/// words of 64 bits instead of bytes, because otherwise most of a run would be hashing.
 #[derive(Debug)]
 pub(super) struct Trace {
     hash: u64,

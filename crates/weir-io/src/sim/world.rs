@@ -22,7 +22,7 @@ use crate::Socket;
 /// How long the simulated kernel tries to connect: Linux's default, about 127 s.
 const CONNECT_GIVES_UP_US: u64 = 127_000_000;
 
-/// After this the first packet of a connection that was not answered is sent again.
+/// After this time an unanswered first packet of a connection is sent again.
 pub(super) const SYN_AGAIN_US: u64 = 1_000_000;
 
 /// The time at which a world begins, microseconds.
@@ -234,7 +234,8 @@ impl World {
         }
     }
 
-    /// Ends an end: FIN behind what was sent, or RST when the owner left bytes unread (or `abort`).
+    /// Ends an end: FIN behind the sent bytes, or RST when the owner left bytes unread (or
+    /// `abort`).
     pub(super) fn close_end(&mut self, id: EndId, abort: bool) {
         let at_us = self.arrival_us(id);
         let Some(end) = self.ends.remove(id) else { return };
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// Ends the sending direction behind what was sent.
+    /// Ends the sending direction behind the sent bytes.
     pub(super) fn shut_end(&mut self, id: EndId) {
         let at_us = self.arrival_us(id);
         let Some(end) = self.ends.get_mut(id) else { return };
@@ -264,7 +265,7 @@ impl World {
 
     // Bytes.
 
-    /// When a piece sent now arrives: never before what the same end sent earlier.
+    /// When a piece sent now arrives: never before earlier pieces of the same end.
     fn arrival_us(&mut self, from: EndId) -> u64 {
         let faults = &self.settings.faults;
         let calm = self.ends.get(from).is_some_and(|end| end.calm);
@@ -287,7 +288,7 @@ impl World {
         self.ends.get(from).map_or(0, |end| self.settings.window_bytes.saturating_sub(end.in_pipe))
     }
 
-    /// Puts bytes on their way, in pieces and with what may happen to each.
+    /// Sends bytes on their way, in pieces, with the faults that may happen to each.
     pub(super) fn push(&mut self, from: EndId, mut bytes: Bytes) {
         let Some(end) = self.ends.get_mut(from) else { return };
         let Some(to) = end.peer else { return };

@@ -1,7 +1,7 @@
 //! The io_uring driver: multishot accept and receive into provided buffers, one system call a turn.
 //!
-//! Made and used by one worker thread. Commands queue operations, [`Driver::turn`] submits and reaps. `ring` is the shared
-//! memory, `group` the provided buffers, `operations` what is queued, `reap` what completions mean. Bounds: one receive, one
+//! Made and used by one worker thread. Commands queue operations, [`Driver::turn`] submits and reaps. `ring` is the
+//! shared memory, `group` the provided buffers; `operations` queues, `reap` handles completions. Bounds: one receive, one
 //! send or one connect in flight for each socket; completions a turn; buffers of the pools.
 //!
 //! A slot is reused only after the last completion of its occupant, and each operation carries the generation.
@@ -90,7 +90,7 @@ pub struct Uring {
     scarce: Scarce,
     /// Those of the current reaping that move to the end of the queue.
     sated: [Vec<Socket>; 2],
-    /// Sockets whose receive is brought in line with what is wanted before the next system call, each once.
+    /// Sockets that get the wanted receive mode before the next system call, each once.
     changed: Vec<Socket>,
     /// Bytes that this turn has received into small buffers.
     small_bytes: usize,
@@ -482,7 +482,7 @@ impl Driver for Uring {
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.groups;
         if let Some(other) = small.pool.recycle(buffer) {
-            // Dropping what belongs to neither gives it back to where it came from.
+            // A buffer of neither pool is dropped, which returns it to its owner.
             drop(large.pool.recycle(other));
         }
     }

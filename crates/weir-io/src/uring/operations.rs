@@ -179,7 +179,7 @@ impl Uring {
         // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
         group.refill();
         let is_empty = group.armed() == 0;
-        // Some may wait whose completions were not handled yet.
+        // Sockets may be waiting with completions that were not handled yet.
         let others_wait = !self.scarce.is_empty(class) || self.is_behind && self.scarce.keeps_any();
         let slot = self.table.slot(socket.index);
         if is_empty || others_wait && !slot.has(DRAINED) {
@@ -293,7 +293,7 @@ fn satisfies(slot: &Slot, want: Receive) -> bool {
     match want {
         Receive::Off => false,
         Receive::Once(class) => class_of(class) && !slot.has(ARMED_MANY),
-        // A single one will do for now: it is followed by a multishot one.
+        // A single receive will do for now: it is followed by a multishot one.
         Receive::Many(class) => class_of(class) && !(slot.has(DEFERRED) && slot.has(ARMED_MANY)),
     }
 }

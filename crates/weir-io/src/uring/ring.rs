@@ -83,9 +83,9 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
-            // Tells in shared memory whether a system call has anything to do; see `has_work`.
+            // Reports in shared memory whether a system call has anything to do; see `has_work`.
             .setup_taskrun_flag()
-            // A bad operation fails alone instead of holding up what is queued behind it.
+            // A bad operation fails alone instead of blocking those queued behind it.
             .setup_submit_all()
             .setup_clamp()
             .setup_cqsize(options.completion_entries)
@@ -148,7 +148,7 @@ impl Ring {
     /// end the wait: those of cancellations, which come at once.
     ///
     /// # Errors
-    /// Only what makes the ring unusable.
+    /// Only errors that make the ring unusable.
     pub(crate) fn enter(&mut self, wait: Wait, skip: u32) -> io::Result<()> {
         self.refill_queue();
         let wait = if self.ring.completion().is_empty() { wait } else { Wait::No };
@@ -176,7 +176,7 @@ impl Ring {
         let queued = self.ring.submission().len() as u32;
         let submitter = self.ring.submitter();
         let Wait::Us(us) = wait else {
-            // SAFETY: no argument is passed, and `queued` is what the queue holds.
+            // SAFETY: no argument is passed, and `queued` is the length of the queue.
             return unsafe { submitter.enter::<libc::sigset_t>(queued, want, flags.bits(), None) };
         };
         let timeout = Timespec::new().sec(us / 1_000_000).nsec((us % 1_000_000) as u32 * 1_000);

@@ -27,7 +27,7 @@ fn pattern(from: usize, to: usize) -> Vec<u8> {
     (from..to).map(|position| (position * 31 + (position >> 8)) as u8).collect()
 }
 
-/// Sends back what it gets, and an end for an end.
+/// Echoes bytes, and answers an end with an end.
 struct Origin;
 
 impl Actor for Origin {
@@ -51,7 +51,7 @@ struct Heard {
     reset: bool,
 }
 
-/// Says something, then ends, and listens until the other side has ended, with pauses.
+/// Sends something, then ends, and listens until the other side has ended, with pauses.
 struct Client {
     total: usize,
     sent: usize,
@@ -218,7 +218,7 @@ impl Tunnel {
         }
     }
 
-    /// When everything that was handed out is on its way.
+    /// When all handed-out bytes are on their way.
     fn hand_over(&mut self, socket: Socket) {
         let Some(peer) = self.peer(socket) else { return };
         let given = [socket, peer].iter().all(|socket| self.sides[&key(*socket)].waiting.is_empty());
@@ -242,7 +242,7 @@ struct Outcome {
     trace: u64,
     relays: usize,
     complete: usize,
-    /// Clients that heard everything and the end.
+    /// Clients that received everything and the end.
     content: usize,
 }
 
@@ -257,7 +257,7 @@ fn run(seed: u64, faults: Faults) -> Outcome {
         world.actor(Client { total: *total, sent: 0, conn: None, heard: heard.clone() });
     }
     world.run(600 * SECOND, 5_000_000, |_| tunnel.turn(), || false);
-    // A connection that vanished in silence leaves its pair behind.
+    // A connection that vanished silently leaves its pair behind.
     while let Some(&(index, generation)) = tunnel.sides.keys().next() {
         tunnel.end(Socket { index, generation }, true);
     }
