@@ -170,7 +170,7 @@ pub trait Driver {
     /// driver without such listeners needs none.
     fn set_courtesy(&mut self, _: Courtesy) {}
 
-    /// From now on it shares the descriptors that clients may use with other drivers. Otherwise it
+    /// From now on it shares the limit of descriptors for clients with other drivers. Otherwise it
     /// accepts as long as the kernel does.
     fn share_descriptors(&mut self, _: Arc<Descriptors>) {}
 
@@ -296,7 +296,7 @@ pub trait Driver {
     fn close(&mut self, socket: Socket);
 
     /// Like [`Driver::close`], but with a reset (SO_LINGER of zero), so that the other side doesn't
-    /// take the bytes that it has for all. Bytes that the kernel has not delivered are lost.
+    /// take the bytes that it has for complete. Bytes that the kernel has not delivered are lost.
     fn reset(&mut self, socket: Socket);
 
     /// All open sockets except listeners, including those just handed out in [`Event::Accepted`].
@@ -321,7 +321,7 @@ pub trait Driver {
     /// connection is closed.
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr>;
 
-    /// The fate of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
+    /// Whether the bytes that were sent on a connection have arrived (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 
     /// Whether the other side of a connection has left, even while nothing is received (poll(2),
@@ -365,7 +365,7 @@ pub trait Driver {
     fn stats(&self) -> DriverStats;
 }
 
-/// The fate of the bytes that were sent on a connection.
+/// Whether the bytes that were sent on a connection have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// The other side acknowledged all of them; or nothing is known.
