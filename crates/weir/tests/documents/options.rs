@@ -1,5 +1,4 @@
-//! Everything that can be configured is documented where users look: keys on the reference page,
-//! flags in the README.
+//! Everything that can be configured is documented: keys in the reference page, flags in docs/commands.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,17 +58,17 @@ fn flags(verb: &str) -> BTreeMap<String, Option<String>> {
 }
 
 #[test]
-fn every_flag_and_every_verb_is_in_the_readme() {
-    let readme = read("README.md");
-    let named: BTreeSet<&str> = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+fn every_flag_and_every_verb_is_in_its_page() {
+    let page = read("docs/commands.md");
+    let named: BTreeSet<&str> = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
     let mut missing = Vec::new();
     for verb in VERBS {
-        if !readme.contains(&format!("weir {verb}")) {
-            missing.push(format!("README.md does not show `weir {verb}`"));
+        if !page.contains(&format!("weir {verb}")) {
+            missing.push(format!("docs/commands.md does not show `weir {verb}`"));
         }
         for (long, short) in flags(verb) {
             if !named.contains(long.as_str()) && short.is_none_or(|short| !named.contains(short.as_str())) {
-                missing.push(format!("README.md does not name {long} of weir {verb}"));
+                missing.push(format!("docs/commands.md does not name {long} of weir {verb}"));
             }
         }
     }
@@ -77,10 +76,10 @@ fn every_flag_and_every_verb_is_in_the_readme() {
 }
 
 #[test]
-fn options_of_the_readme_exist_with_these_defaults() {
+fn common_options_exist_with_these_defaults() {
     let defaults = option_defaults();
     let mut findings = Vec::new();
-    for row in tables_of(&read("README.md"), &["block", "option", "default", "meaning"]).concat() {
+    for row in tables_of(&read("docs/common-options.md"), &["block", "option", "default", "meaning"]).concat() {
         let [block, option, told] = [0, 1, 2].map(|at: usize| row[at].trim_matches('`').to_owned());
         let own = defaults.get(&(block, option.clone()));
         // For a block inside a block, such as `pipeline`: one of its own options.
@@ -88,7 +87,7 @@ fn options_of_the_readme_exist_with_these_defaults() {
         let inner = defaults.iter().any(|(place, default)| inside(place, default));
         let repeats = told == "none" && defaults.keys().any(|(block, _)| *block == option);
         if own != Some(&told) && !inner && !repeats {
-            findings.push(format!("README.md: {row:?}, the option table says {own:?}"));
+            findings.push(format!("docs/common-options.md: {row:?}, the option table says {own:?}"));
         }
     }
     nothing_found(&findings);
