@@ -23,6 +23,16 @@ use std::path::{Path, PathBuf};
 /// Documents for people who change weir: everything that they name must exist.
 const DOCUMENTS: &[&str] = &[
     "ARCHITECTURE.md",
+    "docs/internals/machines.md",
+    "docs/internals/stages.md",
+    "docs/internals/workers.md",
+    "docs/internals/connections.md",
+    "docs/internals/tcp.md",
+    "docs/internals/tls.md",
+    "docs/internals/control.md",
+    "docs/internals/threads.md",
+    "docs/internals/adding.md",
+    "docs/internals/tests.md",
     "THREAT_MODEL.md",
     "docs/pipelining.md",
     "docs/buffers.md",

@@ -50,6 +50,17 @@ fn the_stage_table_names_what_exists() {
     nothing_found(&findings);
 }
 
+#[test]
+fn the_page_of_stages_names_what_exists() {
+    let files = rust_files();
+    let mut findings = Vec::new();
+    for row in tables_of(&read("docs/internals/stages.md"), &["code", "purpose"]).concat() {
+        assert!(row[0].contains(".rs`"), "{row:?} names no file");
+        check_cell("docs/internals/stages.md", &row[0], &files, &mut findings);
+    }
+    nothing_found(&findings);
+}
+
 /// Checks that each symbol of a cell is defined in one of the files that the cell names.
 fn check_cell(stage: &str, cell: &str, files: &[Source], findings: &mut Vec<String>) {
     let (paths, symbols): (Vec<_>, Vec<_>) = quoted(cell).into_iter().partition(|word| word.ends_with(".rs"));
