@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::items::has_item;
 use super::markdown::{links, quoted};
 use super::sources::{Source, all_words, rust_files, words};
-use super::{DOCUMENTS, nothing_found, read, root};
+use super::{DOCUMENTS, PROMISES, nothing_found, read, root};
 
 /// Whether a word looks like a file of the repository.
 fn is_path(word: &str) -> bool {
@@ -61,7 +61,7 @@ fn documents_name_what_exists() {
     let files = rust_files();
     let known = all_words(&files);
     let mut findings = Vec::new();
-    for document in DOCUMENTS {
+    for document in DOCUMENTS.iter().chain(PROMISES) {
         for word in quoted(&read(document)) {
             let word = word.split('#').next().unwrap_or_default().trim_end_matches("()").trim_end_matches('!');
             if is_path(word) {
@@ -102,7 +102,7 @@ const PAGES: &[&str] = &[
 #[test]
 fn links_lead_to_files() {
     let mut findings = Vec::new();
-    for document in DOCUMENTS.iter().chain(PAGES) {
+    for document in DOCUMENTS.iter().chain(PROMISES).chain(PAGES) {
         let folder = root().join(document).parent().expect("a folder").to_path_buf();
         let text = read(document);
         for link in links(&text).iter().filter(|link| !folder.join(link).exists()) {

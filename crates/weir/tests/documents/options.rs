@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::markdown::{tables, tables_of};
-use super::{nothing_found, read};
+use super::{PROMISES, nothing_found, read};
 
 /// Returns defaults by block and option, as the option table of `weir-config` gives them.
 pub(crate) fn option_defaults() -> BTreeMap<(String, String), String> {
@@ -112,10 +112,15 @@ fn is_default(defaults: &BTreeMap<(String, String), String>, name: &str, value: 
 #[test]
 fn promises_have_the_defaults_of_the_option_table() {
     let defaults = option_defaults();
-    let told = told_defaults(&read("docs/semantics.md"));
-    assert!(told.len() > 40, "{told:?}");
-    let wrong = told.iter().filter(|(name, value)| !is_default(&defaults, name, value));
-    nothing_found(&wrong.map(|(name, value)| format!("docs/semantics.md: {name} is not {value}")).collect::<Vec<_>>());
+    let (mut count, mut wrong) = (0, Vec::new());
+    for page in PROMISES {
+        let told = told_defaults(&read(page));
+        count += told.len();
+        let false_ones = told.iter().filter(|(name, value)| !is_default(&defaults, name, value));
+        wrong.extend(false_ones.map(|(name, value)| format!("{page}: {name} is not {value}")));
+    }
+    assert!(count > 100, "only {count} defaults found");
+    nothing_found(&wrong);
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn pages(documents: &[Source]) -> BTreeMap<String, Page> {
 fn comments_cite_what_is_in_the_repository() {
     let documents = files(|path| path.ends_with(".md"));
     let pages = pages(&documents);
-    assert!(pages[CATALOGUE].codes.len() > 50 && pages["docs/semantics.md"].sections.len() > 9);
+    assert!(pages[CATALOGUE].codes.len() > 50);
     let is_script = |path: &str| {
         let kinds = ["Makefile", ".toml", ".sh", ".yml"];
         kinds.iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")

@@ -109,8 +109,8 @@ fn systemd_takes_the_unit_of_an_interception() {
     let (name, unit) = ("weir-intercept@.service", text("packaging/weir-intercept@.service"));
     let rights = "CAP_SYS_ADMIN CAP_NET_ADMIN CAP_NET_RAW CAP_BPF";
     assert!(unit.lines().any(|line| line == format!("CapabilityBoundingSet={rights}")), "{rights}");
-    let written = text("docs/semantics.md");
-    assert!(written.contains(&format!("Needs root ({})", rights.replace(' ', ", "))), "docs/semantics.md names them");
+    let written = text("docs/intercept.md");
+    assert!(written.contains(&format!("Needs root ({})", rights.replace(' ', ", "))), "docs/intercept.md names them");
     for file in ["scripts/dist", "packaging/weir.spec", "scripts/dist-try"] {
         assert!(text(file).contains(&format!("/usr/lib/systemd/system/{name}")), "{file}");
     }
