@@ -41,7 +41,8 @@ const DOCUMENTS: &[&str] = &[
     "docs/hostile.md",
 ];
 
-/// Pages that promise something to users, with the defaults of options. Everything that they name must exist as well.
+/// Pages that promise something to users, with the defaults of options.
+/// Everything that they name must exist as well.
 const PROMISES: &[&str] = &[
     "docs/bans.md",
     "docs/basic-auth.md",
