@@ -50,7 +50,8 @@ impl Request {
         self.query("n").unwrap_or_default()
     }
 
-    /// Whether anything may follow it on the connection before it is answered (docs/semantics.md §3: safe and without a body).
+    /// Whether anything may follow it on the connection before it is answered
+    /// (docs/connections.md: safe and without a body).
     pub fn may_be_followed(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PROPFIND")
             && !self.has_body()
@@ -58,7 +59,8 @@ impl Request {
             && !self.fields.has("upgrade")
     }
 
-    /// Whether a careless server may send more than one response to it (docs/semantics.md §3a).
+    /// Whether a careless server may send more than one response to it
+    /// (docs/connections.md#trust-in-a-server).
     pub fn invites_surplus(&self) -> bool {
         let conditional = self.fields.has("if-none-match") || self.fields.has("if-modified-since");
         let target = self.target.to_ascii_lowercase();

@@ -4,7 +4,7 @@
 //! Called by every scripted upstream of the tests. It enforces what RFC 9112 demands of a sender,
 //! and what weir promises on top: one framing field, no extensions, no trailers, no hop-by-hop
 //! leftovers, one `Via` or `CDN-Loop`, and nothing after a request that must not be followed until
-//! that is answered (docs/semantics.md §1 to §3).
+//! that is answered (docs/http1.md to docs/connections.md).
 
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@
 //! responds to every other request honestly, with the nonce that the request carries
 //! ([`honest_answer`]), so a misplaced byte shows at a victim. Always expected: every victim gets
 //! exactly one response, in order, with its own nonce. RFC 9112 §6.3, §9.2, §9.3;
-//! docs/semantics.md §3, §3a.
+//! docs/connections.md, docs/connections.md#trust-in-a-server.
 
 mod rows;
 

@@ -112,7 +112,7 @@ const LISTEN: Block = Block {
         "address",
         Kind::Text("ADDRESS:PORT, or `unix:` and a path", texts::listener),
         Default::Required,
-        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both. `unix:/run/http/weir.sock` is a unix socket (docs/semantics.md §20).",
+        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both. `unix:/run/http/weir.sock` is a unix socket (docs/unix-sockets.md#clients-on-unix-sockets).",
     )],
     options: &[
         row(
@@ -149,13 +149,13 @@ const LISTEN: Block = Block {
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). In `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
+            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). In `tcp` up to four names: each has an equal part of the connections (docs/congestion.md). Without this option that of the system.",
         ),
         row(
             "transparent",
             Kind::Flag,
             Default::Is("#false"),
-            "Takes connections to any address whose packets are led here by routes or rules (docs/semantics.md §24); not of a `forward`. Needs the capability CAP_NET_RAW.",
+            "Takes connections to any address whose packets are led here by routes or rules (docs/transparent.md); not of a `forward`. Needs the capability CAP_NET_RAW.",
         ),
     ],
     shared: SOCKETS,
@@ -218,7 +218,7 @@ const CLIENT: Block = Block {
             "compress-memory",
             Kind::Size(0, TIB),
             Default::Is("128MiB"),
-            "Memory of one worker for answers that it compresses (docs/semantics.md §18); answers beyond leave as they are.",
+            "Memory of one worker for answers that it compresses (docs/compression.md); answers beyond leave as they are.",
         ),
         row(
             "glitches-limit",
@@ -243,7 +243,7 @@ const CLIENT: Block = Block {
             "trusted-proxies",
             Kind::List("an address, a range such as 10.0.0.0/8, or `unix:`", texts::peers),
             Default::Absent,
-            "Proxies in front of weir, `unix:` those that come over a unix socket: their X-Forwarded-* and Forwarded fields are believed, also in who the client is (docs/semantics.md §17). From all others they are dropped.",
+            "Proxies in front of weir, `unix:` those that come over a unix socket: their X-Forwarded-* and Forwarded fields are believed, also in who the client is (docs/client-address.md). From all others they are dropped.",
         ),
         row(
             "client-address",
@@ -340,13 +340,13 @@ const UPSTREAM: Block = Block {
             "proxy-protocol",
             Kind::Word(&["v1", "v2"]),
             Default::Absent,
-            "Each connection says first whose it is, by this version of the PROXY protocol (docs/semantics.md §8). Clients share none then: `pool` is `pinned` or `per-request`.",
+            "Each connection says first whose it is, by this version of the PROXY protocol (docs/proxy-protocol.md#to-servers). Clients share none then: `pool` is `pinned` or `per-request`.",
         ),
         row(
             "servers-from",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "A file with further servers, which is read again when it has changed: `server` as here, or in a file that ends in `.json` an array such as `[{\"address\": \"10.0.0.1:80\", \"weight\": 20}]` (docs/semantics.md §15).",
+            "A file with further servers, which is read again when it has changed: `server` as here, or in a file that ends in `.json` an array such as `[{\"address\": \"10.0.0.1:80\", \"weight\": 20}]` (docs/discovery.md).",
         ),
         row(
             "queue-size",
@@ -389,19 +389,19 @@ const UPSTREAM: Block = Block {
             "source",
             Kind::Text("an address, or `client`", texts::source),
             Default::Absent,
-            "The address of this machine that connections come from. `client`: the address and port of the client, whose packets must come back through this machine (docs/semantics.md §24); clients share no connections then, and it needs the capability CAP_NET_RAW. Without this option the one that the route has.",
+            "The address of this machine that connections come from. `client`: the address and port of the client, whose packets must come back through this machine (docs/transparent.md); clients share no connections then, and it needs the capability CAP_NET_RAW. Without this option the one that the route has.",
         ),
         row(
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). For `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
+            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). For `tcp` up to four names: each has an equal part of the connections (docs/congestion.md). Without this option that of the system.",
         ),
         row(
             "connect-retries",
             Kind::Count(1, 1_000),
             Default::Is("10"),
-            "Failed connects in a row after which nothing waits any longer for a server that was in use a moment ago. One that was not is never waited for (docs/semantics.md §4).",
+            "Failed connects in a row after which nothing waits any longer for a server that was in use a moment ago. One that was not is never waited for (docs/retries.md).",
         ),
         row(
             "retry-nonidempotent",

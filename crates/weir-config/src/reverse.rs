@@ -174,7 +174,7 @@ impl Server {
         if !matches!(path, "" | "/") {
             return wrong(&format!(
                 "a server has no path, and requests keep theirs: write {scheme}://{authority}, or a configuration with \
-                 `rewrite` (docs/semantics.md §14)"
+                 `rewrite` (docs/routes.md)"
             ));
         }
         None

@@ -108,7 +108,7 @@ worded! {
 
 worded! {
     /// What became of a client's first packet: weir connects to its server before it accepts the
-    /// client (docs/semantics.md §24).
+    /// client (docs/intercept.md).
     enum Held;
     /// The server accepted the connection, and so did weir the client's.
     Connected: "connected";

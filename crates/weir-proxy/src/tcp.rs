@@ -1,4 +1,5 @@
-//! Plain TCP: connections of clients that are passed on to a server as they are (`tcp` of the configuration, docs/semantics.md §23).
+//! Plain TCP: connections of clients that are passed on to a server as they are (`tcp` of the configuration,
+//! docs/tcp.md).
 //!
 //! A flow is two sockets. As soon as a client is accepted a server is chosen and connected to, whoever is to speak first; then the driver
 //! moves the bytes ([`Action::Relay`]), each end (FIN) by itself, and no byte comes here. What the machine does is what is left: who gets

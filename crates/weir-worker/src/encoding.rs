@@ -1,5 +1,5 @@
 //! Threads beside the workers that compress parts of large responses, so that no other client waits
-//! for that. docs/semantics.md §18.
+//! for that. docs/compression.md.
 //!
 //! Made by [`crate::prepare`]. A worker hands over a [`Job`] when its machines want it, and
 //! [`News::Encoded`] arrives like any news. Jobs are done in the order in which they come, by as

@@ -1,5 +1,5 @@
-//! Asks a running worker what it is doing: its thread answers between two turns (docs/semantics.md
-//! §7).
+//! Asks a running worker what it is doing: its thread answers between two turns
+//! (docs/semantics.md#what-you-can-observe).
 //!
 //! The worker compares a number once a turn; only when a question has come does it make a report
 //! and hand it over. The lock is held to exchange a pointer. A worker that waits for events is

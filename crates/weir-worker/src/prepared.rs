@@ -1,5 +1,5 @@
 //! Connections to servers that were made, or begun, before their clients are accepted, for the
-//! worker that accepts those (`weir intercept --connect first` and `syn`, docs/semantics.md §24).
+//! worker that accepts those (`weir intercept --connect first` and `syn`, docs/intercept.md).
 //!
 //! Their maker puts them here; a worker that is to connect a client to its original destination
 //! asks here first. A lock is held for a look into a table. Where clients are accepted meanwhile,

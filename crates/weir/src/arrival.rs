@@ -1,7 +1,7 @@
 //! Checks whether packets arrive as a configuration with transparent listeners needs it. A problem
 //! is only a warning, because rules may be added after weir starts.
 //!
-//! Reads only, and reports nothing if it cannot read. docs/semantics.md §24.
+//! Reads only, and reports nothing if it cannot read. docs/transparent.md.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ pub(crate) fn check(needed: Arrival) -> Option<(String, String)> {
 /// Returns the message about what leads packets here.
 fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
     let (family, ip) = if is_ipv6 { ("IPv6", "ip -6") } else { ("IPv4", "ip") };
-    let marked = "and rules of nftables that mark packets (docs/semantics.md §24)";
+    let marked = "and rules of nftables that mark packets (docs/transparent.md)";
     match led {
         Led::ByRule => None,
         Led::WithoutRule(table) => Some((

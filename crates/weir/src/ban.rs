@@ -1,5 +1,5 @@
 //! `weir ban`: lists bans of a running weir with their reasons, adds bans and ends them. Uses its
-//! admin socket (docs/semantics.md §22).
+//! admin socket (docs/bans.md).
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Bans: takes the clients that workers offer, keeps the list of bans, and informs workers which
-//! clients not to accept (docs/semantics.md §22).
+//! clients not to accept (docs/bans.md).
 //!
 //! One thread waits for offers and alone updates the kernel ([`kernel`]); operators' requests
 //! arrive on the control thread (`weir ban`). Both use one list behind a lock that workers never

@@ -1,6 +1,6 @@
 //! The certificates of a running weir: read before it starts, checked again every [`LOOK_EVERY`]
 //! and at each reload on a separate thread, and replaced without touching a connection.
-//! docs/semantics.md §10.
+//! docs/tls.md.
 //!
 //! `run::serve` opens them before it binds any listener, and starts the thread when the workers
 //! run; status and metrics read the [`Board`]. If a file becomes bad, the certificate that was read

@@ -1,6 +1,6 @@
 //! Finds servers: looks up their names when weir starts, at each reload, and whenever the results
 //! expire. Checks files with lists of servers at the same times, and every [`LOOK_EVERY`].
-//! docs/semantics.md §15.
+//! docs/discovery.md.
 //!
 //! A separate thread queries name servers; only the start ([`START_PATIENCE`]) and reloads wait for
 //! it, for a moment. It puts its results on the [`Board`]. When they have changed it puts a job on

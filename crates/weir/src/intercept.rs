@@ -1,5 +1,5 @@
 //! `weir intercept`: terminates TCP connections on a router and continues them to their servers,
-//! transparently for both sides (docs/semantics.md §24).
+//! transparently for both sides (docs/intercept.md).
 //!
 //! The proxy runs in an unnamed network namespace, joined to this one by a pair of interfaces.
 //! Kernel programs lead packets there (`weir-bpf/src/intercept.rs`). All of that disappears with

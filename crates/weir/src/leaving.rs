@@ -1,7 +1,7 @@
 //! How a running weir ends: it reports that it is not ready, then stops accepting, then answers the
 //! requests it has. With a successor, that one accepts new clients, and tunnels may last longer.
 //! Called by `run`, which passes signals and calls regularly. Bounds: `delay` and `drain` of
-//! `shutdown` (docs/semantics.md §12), `tunnels` of `upgrade` (docs/semantics.md §16).
+//! `shutdown` (docs/running.md), `tunnels` of `upgrade` (docs/upgrade.md).
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! `user`: the user that weir switches to when root started it, once everything is open that needs
-//! root (docs/semantics.md §19). Called by `run` before it makes threads, and by checks of a
+//! root (docs/privileges.md). Called by `run` before it makes threads, and by checks of a
 //! configuration.
 //!
 //! Users are those of /etc/passwd and /etc/group, so that a static program knows them, too. Files

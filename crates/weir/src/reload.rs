@@ -1,5 +1,5 @@
 //! Changes of the configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add` and `remove`
-//! (docs/semantics.md §13), and new addresses of server names (docs/semantics.md §15). An upgrade is also a job here,
+//! (docs/reload.md), and new addresses of server names (docs/discovery.md). An upgrade is also a job here,
 //! so that nothing else happens meanwhile: [`Upgrader`].
 //!
 //! One thread does one job after another. It reads and checks the whole file, compares it with the configuration in

@@ -1,5 +1,5 @@
 //! `weir shield`: shows what limits of a running weir do, and which clients are close to or over a
-//! limit. Uses its admin socket (docs/semantics.md §21).
+//! limit. Uses its admin socket (docs/limits.md).
 
 use std::time::Duration;
 

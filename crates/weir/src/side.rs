@@ -1,5 +1,5 @@
 //! Work that workers must not wait for: a separate thread resolves names and verifies passwords.
-//! docs/semantics.md §9, §14.
+//! docs/forward.md, docs/basic-auth.md.
 //!
 //! `run::serve` reads files of users before the workers start, so that it reports a bad one at
 //! once. It starts the thread when the workers run, if there is a forward proxy or a route with

@@ -1,5 +1,5 @@
 //! Keeps the cache over a restart: writes a snapshot of it, and reads that at the start
-//! (docs/semantics.md §26).
+//! (docs/cache-rules.md).
 //!
 //! One thread does this; workers never wait for a disk. It reads at the start, while weir already
 //! serves clients. Then it writes every `snapshot-interval`, before another program takes over

@@ -1,5 +1,5 @@
 //! `accept-by`: decides which worker gets a new connection where each worker has its own listening
-//! socket (docs/semantics.md §25).
+//! socket (docs/workers.md).
 //!
 //! The best way is an eBPF program ([`weir_bpf::Accept`]), if this process may load one when it
 //! starts: that program reads the load board for each connection. The next best way is a classic

@@ -1,5 +1,5 @@
 //! Upgrade without a gap: a new program takes the listening sockets over, and the old one finishes
-//! its clients (docs/semantics.md §16).
+//! its clients (docs/upgrade.md).
 //!
 //! ```text
 //!   old (successor.rs)                               new (heritage.rs)

@@ -1,5 +1,5 @@
 //! `original-destination`: what such an upstream can't have, and whose requests may go there. Called by [`super::tcp`], when it is known which
-//! upstreams are for connections that are passed on as they are. docs/semantics.md §24.
+//! upstreams are for connections that are passed on as they are. docs/transparent.md.
 
 use weir_proxy::plan::{ORIGINAL_DESTINATION, UpstreamPlan};
 
@@ -70,7 +70,7 @@ fn check_for_requests(
     }
     if transparent().next().is_none() {
         let wrong = "clients of each `listen` here have connected to this machine, and it is to ask where they have connected to";
-        let help = "write `transparent=#true` behind `listen`, and lead clients' packets here (docs/semantics.md §24)";
+        let help = "write `transparent=#true` behind `listen`, and lead clients' packets here (docs/transparent.md)";
         compiler.push(problem(wrong).help(help));
     }
 }

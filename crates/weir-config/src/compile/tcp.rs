@@ -130,8 +130,7 @@ fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Itera
             "its clients have connected to this machine, and `tcp` is to pass them on to where they have connected to";
         let problem = Problem::new("conflict", &listen.place("address"), message);
         let problem = problem.related(&server.place("address"), "here");
-        compiler
-            .push(problem.help("write `transparent=#true`, and lead clients' packets here (docs/semantics.md §24)"));
+        compiler.push(problem.help("write `transparent=#true`, and lead clients' packets here (docs/transparent.md)"));
     }
 }
 

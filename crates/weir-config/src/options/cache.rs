@@ -11,7 +11,7 @@ const WINDOW: Kind = Kind::Time(0, 3_650 * DAY);
 
 pub(super) const STORE: Block = Block {
     name: "cache",
-    help: "How much the routes with `cache` store, all together and for all workers (docs/semantics.md §26). Without it they have what stands here. One at most.",
+    help: "How much the routes with `cache` store, all together and for all workers (docs/cache-rules.md). Without it they have what stands here. One at most.",
     options: &[
         row(
             "size",
@@ -56,7 +56,7 @@ pub(super) const STORE: Block = Block {
 
 pub(super) const CACHE: Block = Block {
     name: "cache",
-    help: "Answers are stored and served again, by RFC 9111 and nothing looser; a bare `cache` will do. What it can be told is here, what it promises in docs/semantics.md §26. One at most.",
+    help: "Answers are stored and served again, by RFC 9111 and nothing looser; a bare `cache` will do. What it can be told is here, what it promises in docs/cache-rules.md. One at most.",
     options: &[
         row(
             "heuristic",

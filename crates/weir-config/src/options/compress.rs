@@ -6,7 +6,7 @@ use crate::texts;
 
 pub(super) const COMPRESS: Block = Block {
     name: "compress",
-    help: "Answers are compressed for clients that take it (`Accept-Encoding`); a bare `compress` will do. At the top of the file it is for all routes, in a `route` for that one, instead of what stands at the top. Read about secrets in docs/semantics.md §18 first. One at most.",
+    help: "Answers are compressed for clients that take it (`Accept-Encoding`); a bare `compress` will do. At the top of the file it is for all routes, in a `route` for that one, instead of what stands at the top. Read about secrets in docs/compression.md first. One at most.",
     positional: &[row(
         "on",
         Kind::Flag,

@@ -6,7 +6,7 @@ use crate::texts;
 
 pub(super) const DISCOVERY: Block = Block {
     name: "discovery",
-    help: "How names of servers are looked up, again and again while weir runs (docs/semantics.md §15).",
+    help: "How names of servers are looked up, again and again while weir runs (docs/discovery.md).",
     positional: &[],
     options: &[
         row(
@@ -40,12 +40,12 @@ pub(super) const DISCOVERY: Block = Block {
 
 pub(super) const SERVER: Block = Block {
     name: "server",
-    help: "One server of an upstream, or where a name is written, one for each of its addresses, which are looked up again when their time is over (docs/semantics.md §15).",
+    help: "One server of an upstream, or where a name is written, one for each of its addresses, which are looked up again when their time is over (docs/discovery.md).",
     positional: &[row(
         "address",
         Kind::Text("HOST:PORT, the name of a service, or unix:PATH", texts::server_place),
         Default::Required,
-        "Where it is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket on this machine. `original-destination` is where the client has connected to (docs/semantics.md §24).",
+        "Where it is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket on this machine. `original-destination` is where the client has connected to (docs/transparent.md).",
     )],
     options: &[
         row(

@@ -112,7 +112,7 @@ const REDIRECT: Block = Block {
         "to",
         Kind::Text("a URL or a path with `$names`", texts::route::location),
         Default::Required,
-        "Where, as `https://$host$request_uri` (docs/semantics.md §14). `$request_uri` is path and query as `strip-prefix` and `rewrite` leave them.",
+        "Where, as `https://$host$request_uri` (docs/routes.md). `$request_uri` is path and query as `strip-prefix` and `rewrite` leave them.",
     )],
     options: &[row(
         "status",
@@ -305,7 +305,7 @@ const EDIT: Block = Block {
             "value",
             Kind::Text("a text with `$names`", texts::route::text),
             Default::Without("verb", WITHOUT_VALUE, &Default::Required),
-            "What it says; `$names` of the request as in the access log (docs/semantics.md §14). Empty: no line.",
+            "What it says; `$names` of the request as in the access log (docs/routes.md). Empty: no line.",
         ),
     ],
     repeats: true,

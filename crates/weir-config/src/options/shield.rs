@@ -12,7 +12,7 @@ const ANSWERS: &[&str] = &["answers"];
 
 pub(super) const SHIELD: Block = Block {
     name: "shield",
-    help: "Limits for each client, over all workers together (docs/semantics.md §21). One at most.",
+    help: "Limits for each client, over all workers together (docs/limits.md). One at most.",
     options: &[
         row(
             "mode",
@@ -160,7 +160,7 @@ const LIMIT: Block = Block {
 
 const BAN: Block = Block {
     name: "ban",
-    help: "Who is refused too often is banned: reset at connect, and what is open is reset, too (docs/semantics.md §22). Without it only operators ban, by `weir ban add`. One at most.",
+    help: "Who is refused too often is banned: reset at connect, and what is open is reset, too (docs/bans.md). Without it only operators ban, by `weir ban add`. One at most.",
     options: &[
         row(
             "after",

@@ -56,7 +56,7 @@ pub(crate) const SOCKETS: &[Row] = &[
         "tcp-keepalive",
         Kind::Text("`off`, or times and a number such as `60s:10s:6`", texts::keepalive),
         Default::Absent,
-        "How long a connection rests until the kernel asks whether the other side is still there, how often it asks where nothing comes back, and how many times in vain end the connection (socket(7), SO_KEEPALIVE); what is left out is 60s, 10s and 6. The usual is in docs/semantics.md §24a.",
+        "How long a connection rests until the kernel asks whether the other side is still there, how often it asks where nothing comes back, and how many times in vain end the connection (socket(7), SO_KEEPALIVE); what is left out is 60s, 10s and 6. The usual is in docs/sockets.md.",
     ),
     row(
         "notsent-low-water",

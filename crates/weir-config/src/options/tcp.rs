@@ -6,7 +6,7 @@ use crate::texts;
 
 pub(super) const TCP: Block = Block {
     name: "tcp",
-    help: "Plain TCP: connections to its `listen` are passed on as they are to a server of `proxy` (docs/semantics.md §23). Needs neither `listen` nor `route` at the top.",
+    help: "Plain TCP: connections to its `listen` are passed on as they are to a server of `proxy` (docs/tcp.md). Needs neither `listen` nor `route` at the top.",
     options: &[
         row(
             "proxy",

@@ -6,7 +6,7 @@ use crate::texts;
 
 pub(super) const USER: Block = Block {
     name: "user",
-    help: "Who a weir is that was started as root, once it has bound its listeners and read its keys (docs/semantics.md §19).",
+    help: "Who a weir is that was started as root, once it has bound its listeners and read its keys (docs/privileges.md).",
     positional: &[row(
         "name",
         Kind::Text("a user", texts::account),

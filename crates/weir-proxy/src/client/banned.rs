@@ -4,7 +4,7 @@
 //! Called by [`Clients::accepted`] and `Clients::request_parsed`, and by the engine at the end of
 //! each turn as long as connections remain to be scanned. Other modules decide who is banned
 //! ([`crate::shield::bans`]); an expired ban has no effect. Bound: a slice of the connections a
-//! turn ([`Sweep`](crate::base::sweep::Sweep)). docs/semantics.md §22.
+//! turn ([`Sweep`](crate::base::sweep::Sweep)). docs/bans.md.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! The cache of a worker's clients: between requests and servers (stage cache). `weir-cache`
 //! decides what may be stored and served; all workers share the store ([`weir_cache::Store`]).
-//! docs/semantics.md §26.
+//! docs/cache-rules.md.
 //!
 //! A request of a route with `cache` is looked up ([`consult`]) before it would be forwarded. A
 //! usable response is sent at once ([`serve`]). Otherwise the request waits ([`Waits`]) for a fetch

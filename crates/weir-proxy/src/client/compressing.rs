@@ -1,5 +1,5 @@
 //! Compression of responses on their way to clients (stage reply): between the parts that arrive
-//! and the codec of the connection, so once for all versions of HTTP. docs/semantics.md §18.
+//! and the codec of the connection, so once for all versions of HTTP. docs/compression.md.
 //!
 //! When its head arrives, the rule of a response
 //! ([`Compress`](crate::request::rules::compress::Compress)) decides what happens to it. Pieces of

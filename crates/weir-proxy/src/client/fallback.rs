@@ -8,7 +8,8 @@
 //! that has been sent, this only happens where it may be retried, so no other request is sent
 //! twice. No fall-back exists for a session that may have no other server, and for a suspect. Nor
 //! does it for a body that streams and has got a connection, or is too large. Bound: a copy for
-//! each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
+//! each unanswered request, with at most `GATHER_BYTES_MAX` of body.
+//! docs/failover.md#fallback-upstream.
 
 use weir_http::{Fields, RequestHead};
 

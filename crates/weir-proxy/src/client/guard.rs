@@ -8,7 +8,7 @@
 //! This module notes what this worker's connections and requests have open in them, and gives it
 //! back when they end, or all of it when a worker restarts. Without `shield` no [`Guard`] exists.
 //! Bound: [`KNOWN_BYTES`] a connection, and a request as many places as [`IN_PROGRESS_MAX`] allows.
-//! docs/semantics.md §21.
+//! docs/limits.md.
 
 mod door;
 mod standing;

@@ -1,7 +1,7 @@
 //! What the route of a request decides: which upstream answers, or what weir answers itself,
 //! whether its client may send it, and what rules change in it (stage route). Called by
 //! `Clients::request_parsed`; the result is a [`Ruled`], which the exchange keeps.
-//! docs/semantics.md §14.
+//! docs/routes.md.
 
 use std::net::IpAddr;
 use std::sync::Arc;

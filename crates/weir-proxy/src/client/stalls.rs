@@ -1,5 +1,5 @@
 //! Clients that don't take their responses while others need the connections that these come on.
-//! docs/pipelining.md, docs/semantics.md §3.
+//! docs/pipelining.md, docs/connections.md.
 //!
 //! The servers' side reports which of them are needed ([`Mail::Needed`]). The steps are, in this
 //! order: weir absorbs the rest of the response, as far as budgets allow; it waits for the

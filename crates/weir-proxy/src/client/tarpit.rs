@@ -6,7 +6,7 @@
 //! its connection, and nothing behind it is parsed: it is the last request, and its response ends
 //! the connection. A stream of HTTP/2 is held separately. Bounds: `tarpit-max` requests of this
 //! worker, and [`UNREAD_BYTES_MAX`] of each connection that are received and discarded.
-//! docs/semantics.md §21.
+//! docs/limits.md.
 
 use weir_http::{Method, RequestHead};
 

@@ -9,7 +9,7 @@
 //! rules that it was routed under. The connection remembers a verified user until it sends other
 //! credentials, another file applies, or the user is revoked. Nothing is sent to the client before
 //! (RFC 9110 §10.1.1: no 100), and of a body only as much is read as a connection may have
-//! unparsed. docs/semantics.md §14.
+//! unparsed. docs/basic-auth.md.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Whether connections to a server live for more than one answer: shared by all workers, without locks. docs/semantics.md §3.
+//! Whether connections to a server live for more than one answer: shared by all workers, without locks.
+//! docs/connections.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

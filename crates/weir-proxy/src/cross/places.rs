@@ -6,7 +6,8 @@
 //! seen whether it comes by itself ([`Try::Wait`]), every second time, or every eighth once others have helped twice: a server that is
 //! merely slow is not tried again before an answer takes twice as long. Nothing else depends on it than how long connections rest,
 //! so that a mistake costs connects, or a request of such a server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all
-//! workers, without locks: who reads an old number tries once too often or too late. Bound: seven numbers. docs/semantics.md §3.
+//! workers, without locks: who reads an old number tries once too often or too late. Bound: seven numbers.
+//! docs/connections.md.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,6 +1,7 @@
 //! What is said of a server on all workers: what an operator wants of it, and what its judge has found against it.
 //!
-//! What follows from both is decided by [`ServerState`](crate::upstream::server_state::ServerState). docs/semantics.md §6.
+//! What follows from both is decided by [`ServerState`](crate::upstream::server_state::ServerState).
+//! docs/failover.md.
 
 use std::fmt;
 

@@ -4,7 +4,7 @@
 //! Called by the clients' side, which has the client's [`ForwardState`]. Facts that have to be
 //! known first are requested while the request waits unparsed: the side thread verifies credentials
 //! and resolves names ([`Errand`]). Then the state has the destination; each request is decided
-//! separately. The address that was checked is the one that is connected to. docs/semantics.md §9,
+//! separately. The address that was checked is the one that is connected to. docs/forward.md,
 //! RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Errands of a worker for the side thread, and their results: addresses of names, and whether
 //! credentials are correct. No worker waits for either; requests that need them do.
-//! docs/semantics.md §9. Encoded bytes come back to a worker in the same way.
+//! docs/forward.md. Encoded bytes come back to a worker in the same way.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 //! Which destinations clients of the forward proxy may use: rules in order, compiled so that many
-//! names cost no time, and what is refused where no rule says otherwise. docs/semantics.md §9,
+//! names cost no time, and what is refused where no rule says otherwise. docs/forward.md,
 //! docs/hostile.md F6-F7.
 //!
 //! The engine asks twice. [`Policy::check`] runs for each request, before the name is resolved:

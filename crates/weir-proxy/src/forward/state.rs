@@ -1,7 +1,7 @@
 //! The state of a client connection as a client of the forward proxy: its user, and the decision
 //! about its present request.
 //!
-//! A client of a reverse proxy has none of this memory. docs/semantics.md §9.
+//! A client of a reverse proxy has none of this memory. docs/forward.md.
 
 use std::sync::Arc;
 

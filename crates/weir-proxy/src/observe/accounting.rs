@@ -1,5 +1,6 @@
 //! What clients do who choose where they go, by destination and by user: those of the forward proxy, and those that are passed on to where they
-//! have connected to. Called by the engine where it happens; told to whoever asks for a report (docs/semantics.md §9, §24).
+//! have connected to. Called by the engine where it happens; told to whoever asks for a report
+//! (docs/forward.md, docs/transparent.md).
 //!
 //! A worker keeps a [`Table`] of each. A request finds its row once, and what comes later finds it by its [`Place`]; only a name
 //! that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. When there are as many, a new name takes the place of the

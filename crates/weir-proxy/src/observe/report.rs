@@ -1,4 +1,5 @@
-//! What one worker's servers and connections are at a moment, told when somebody asks (docs/semantics.md §7).
+//! What one worker's servers and connections are at a moment, told when somebody asks
+//! (docs/semantics.md#what-you-can-observe).
 //!
 //! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all of it belongs together;
 //! read elsewhere. A request pays nothing for it, a report costs a visit to each connection. Times are relative to the

@@ -3,7 +3,8 @@
 //! Written by the worker where things happen, read by anybody at any time, as [`crate::observe::counters`] are. Only what can't be
 //! told later is counted here; what a server and its connections *are* at a moment is told when somebody asks
 //! ([`crate::observe::report`]), so that a request never pays for it: a gauge of each connection, kept up to date, would cost about
-//! as many stores a request as all of this. Bounds: 10 KB for each server and worker. docs/semantics.md §7.
+//! as many stores a request as all of this. Bounds: 10 KB for each server and worker.
+//! docs/semantics.md#what-you-can-observe.
 
 use std::sync::Arc;
 

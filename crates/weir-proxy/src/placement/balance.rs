@@ -4,7 +4,8 @@
 //! none of which is better than another, to choose ([`Balance::choose`], which changes nothing), and then that one was taken
 //! ([`Balance::took`]). Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
 //! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: two or three passes over
-//! the servers, nothing allocated; weights are computed every [`TICK_US`]. docs/semantics.md §5, docs/balancing.md.
+//! the servers, nothing allocated; weights are computed every [`TICK_US`].
+//! docs/failover.md#how-weir-chooses-a-server, docs/balancing.md.
 
 mod dynamic;
 mod hash;

@@ -4,7 +4,8 @@
 //! configured `secret`. So it is the same after a restart, on every worker, and in every weir with the same names and secret,
 //! and says nothing of the address to whom the secret is unknown. Without a `secret` the key is public: the address can't be
 //! read, but found by trying addresses. A session has no other state. The engine asks for the server of a request
-//! ([`Sticky::server`]) and for the line of an answer that binds anew ([`Sticky::line`]). RFC 6265, docs/semantics.md §5.
+//! ([`Sticky::server`]) and for the line of an answer that binds anew ([`Sticky::line`]). RFC 6265,
+//! docs/failover.md#how-weir-chooses-a-server.
 
 use bytes::Bytes;
 use weir_http::Fields;

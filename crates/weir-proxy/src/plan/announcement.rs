@@ -29,7 +29,7 @@ pub enum Whose {
     Unknown,
     /// That of a client.
     Client {
-        /// Who that is, as docs/semantics.md §17 says; port 0: not known.
+        /// Who that is, as docs/client-address.md says; port 0: not known.
         address: SocketAddr,
         /// The driver's name for the connection that it came on: where that leads to is where the client has connected to.
         socket: u64,

@@ -1,7 +1,8 @@
 //! Servers by their names: what a configuration says of looking them up, and the plan that comes of it when their addresses are known.
 //!
 //! A plan that was just compiled has servers as they are written. [`Plan::located`] puts a server for each known address in the place of
-//! one that is written as a name; who looks names up calls it again when they have others. Pure. docs/semantics.md §15.
+//! one that is written as a name; who looks names up calls it again when they have others. Pure.
+//! docs/discovery.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

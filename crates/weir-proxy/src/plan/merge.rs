@@ -5,7 +5,8 @@
 //! is missing stays as a tombstone (`retired`), which gets nothing new and takes its place again when it comes back, unless nothing is
 //! left there and another one of its upstream has been given it. Some options of an upstream are part of what its connections and its
 //! requests are: with others of those it is a new one that takes the name over
-//! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there. docs/semantics.md §13.
+//! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there.
+//! docs/reload.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

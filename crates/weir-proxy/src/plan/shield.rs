@@ -1,4 +1,5 @@
-//! `shield`: which limits there are, whom they are for, and what becomes of who is over one. docs/semantics.md §21.
+//! `shield`: which limits there are, whom they are for, and what becomes of who is over one.
+//! docs/limits.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub struct ShieldPlan {
     groups: u32,
 }
 
-/// `ban`: what a client may offend, and what follows. docs/semantics.md §22.
+/// `ban`: what a client may offend, and what follows. docs/bans.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BanPlan {
     /// So many refusals, in so much time, are borne; the next one is one too many.

@@ -1,4 +1,4 @@
-//! How long it takes weir to end (docs/semantics.md §12).
+//! How long it takes weir to end (docs/running.md).
 
 use super::SECOND_US;
 

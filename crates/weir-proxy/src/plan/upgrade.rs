@@ -1,4 +1,4 @@
-//! How weir gives way to a new program (docs/semantics.md §16).
+//! How weir gives way to a new program (docs/upgrade.md).
 
 use super::SECOND_US;
 

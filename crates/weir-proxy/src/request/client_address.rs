@@ -6,7 +6,7 @@
 //! is the client, whatever is to the left of it. Called where the address is needed (rules, the
 //! access log, `hash`), each time from scratch: without `trusted-proxies` it is one comparison.
 //! Bound: linear in the head, and never further than the first untrusted address. RFC 7239 §4,
-//! docs/semantics.md §17.
+//! docs/client-address.md.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,5 @@
 //! The destination of a request whose upstream doesn't determine it: decided by the forward proxy
-//! (docs/semantics.md §9), or the address that its client connected to (docs/semantics.md §24).
+//! (docs/forward.md), or the address that its client connected to (docs/transparent.md).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Compression of large responses on another thread than their worker's: an encoder leaves with its
-//! input, and comes back with the output. docs/semantics.md §18.
+//! input, and comes back with the output. docs/compression.md.
 //!
 //! Made by `client/compressing/away.rs`, which decides which responses are large; run by the code
 //! that carries out [`Action::Encode`](crate::action::Action::Encode), returned as

@@ -5,7 +5,7 @@
 //! [`Ruled`](crate::request::rules::Ruled), which sends it to servers like the lines of rules;
 //! written to the access log. Identifiers are UUIDs of version 7 (RFC 9562 §5.7), traces are those
 //! of W3C Trace Context. Randomness is an argument: SipHash of a counter and the time under a
-//! secret key. Bound: [`ID_BYTES_MAX`]. docs/semantics.md §17.
+//! secret key. Bound: [`ID_BYTES_MAX`]. docs/request-ids.md.
 
 use std::net::IpAddr;
 

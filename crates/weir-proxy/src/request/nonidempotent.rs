@@ -2,7 +2,7 @@
 //! `nonidempotent METHOD MATCH`.
 //!
 //! Built by weir-config, called by the engine once for each safe request. Regular expressions run
-//! in time linear in the target, which is at most a request line long. docs/semantics.md §3.
+//! in time linear in the target, which is at most a request line long. docs/connections.md.
 
 use regex::bytes::Regex;
 

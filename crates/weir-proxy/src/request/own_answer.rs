@@ -4,7 +4,7 @@
 //! Compiled by weir-config, held by the route. `Clients::request_parsed` (`client/receive.rs`)
 //! takes the response, which leaves like all responses that weir makes (`Answers::answer_local`);
 //! pages are rules of a route, looked up when it fails (`Answers::fail_exchange`). Bound:
-//! [`CONTENT_BYTES_MAX`], which all clients share. docs/semantics.md §14.
+//! [`CONTENT_BYTES_MAX`], which all clients share. docs/routes.md.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! made when it is routed; [`Outgoing`](crate::request::outgoing::Outgoing) writes those of
 //! requests, `Answers::answer_begin` (`client/answer.rs`) those of responses. Pure: functions of
 //! the rules and of the bytes of a head. The order in which they are applied is fixed:
-//! docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
+//! docs/routes.md. Bound: [`RENDERED_BYTES_MAX`] of text a request.
 
 pub mod access;
 pub mod basic_auth;

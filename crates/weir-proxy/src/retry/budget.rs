@@ -4,7 +4,8 @@
 //! sent again. What is sent again because weir ends a connection for the sake of one client (it left, its time is up) is charged too,
 //! each request. Otherwise only the oldest request of a lost connection asks, when its repetition is counted: servers work on the
 //! requests of a connection one after another, so what was behind it costs them nothing twice; and it goes alone from then
-//! on, so that it is the oldest when it is lost again. docs/semantics.md §4; Finagle and Envoy bound retries the same way.
+//! on, so that it is the oldest when it is lost again.
+//! docs/retries.md; Finagle and Envoy bound retries the same way.
 //!
 //! A bucket of tokens, one a repetition. A request earns `percent` hundredths of one, a second earns [`FLOOR_PER_SECOND`].
 //! What it holds at most must cover the death of a server with everything that it had in flight: [`BURST_MIN`], and what

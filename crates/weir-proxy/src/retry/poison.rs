@@ -2,7 +2,8 @@
 //!
 //! The engine keeps one [`Suspects`] a worker. It tells of connections that broke with requests in flight, and of answers while
 //! anything is remembered at all; while nothing is, the request path pays one branch. Workers tell each other of keys with
-//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest goes first. docs/semantics.md §4,
+//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest goes first.
+//! docs/retries.md,
 //! docs/hostile.md E19.
 //!
 //! ```text
@@ -27,7 +28,8 @@
 //!   that is down behind something that accepts and closes accuses nobody.
 //! - Only a death in quarantine leads to a refusal ([`crate::request::pending_request::RequestFlags::QUARANTINED`]): alone on its connection, the only
 //!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
-//!   their arrival, and a server that resets connections after answers (keep-alive limits, docs/hostile.md E27) kills what
+//!   their arrival, and a server that resets connections after answers (keep-alive limits,
+//! docs/hostile.md E27) kills what
 //!   happens to be behind them.
 //! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died within [`NOISE_US`], without it
 //!   in flight and without another suspect in quarantine, they die by themselves, and its own death is no evidence:

@@ -1,5 +1,6 @@
 //! Where a client wanted to who came by a listener that takes connections to other machines, and what is counted for that place
-//! ([`Usage`](crate::observe::accounting::Usage)) when its connection is passed on to there (docs/semantics.md §24).
+//! ([`Usage`](crate::observe::accounting::Usage)) when its connection is passed on to there
+//! (docs/transparent.md#see-where-connections-lead).
 //!
 //! A row is looked up once a connection, when it sets out; connections to servers of the configuration count nowhere here. Bytes are counted
 //! where those of the flow are.

@@ -1,4 +1,5 @@
-//! Another plan takes the place of the one in force, between two turns (`weir reload`, docs/semantics.md §13).
+//! Another plan takes the place of the one in force, between two turns (`weir reload`,
+//! docs/reload.md).
 //!
 //! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)): everybody who was there has the same
 //! place. Here those who are new get their machines, and those who are different or gone hear of it; nobody else is touched. A server

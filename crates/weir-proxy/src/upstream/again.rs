@@ -2,7 +2,7 @@
 //!
 //! Called by [`super::close`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
 //! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
-//! docs/semantics.md §4.
+//! docs/retries.md.
 
 use super::Upstreams;
 use super::cancel::queues;

@@ -2,7 +2,7 @@
 //!
 //! The engine keeps one [`Backoff`] a connection and one [`Pacer`] a server. A connection that closes is replaced at
 //! once; one that can't be opened is tried less and less often. When hundreds drop together, the server is not met by
-//! all of them in the same moment. docs/semantics.md §4.
+//! all of them in the same moment. docs/retries.md.
 
 use crate::base::stamp::mix;
 
@@ -112,7 +112,8 @@ impl Pacer {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the delays, their jitter and the pace are those of docs/semantics.md §4. How: step by step.
+    //! Proves: the delays, their jitter and the pace are those of
+    //! docs/retries.md. How: step by step.
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! What the balancing methods are told: how long servers take, what they have to do, whose turn it was (stage schedule).
 //!
-//! Which server a request goes to is decided in [`super::choose`] and changes nothing; here it is carried out. docs/semantics.md §5.
+//! Which server a request goes to is decided in [`super::choose`] and changes nothing; here it is carried out.
+//! docs/failover.md#how-weir-chooses-a-server.
 
 use bytes::Bytes;
 

@@ -4,7 +4,8 @@
 //! Who is first among equals is said by the balancing method for a request that has just come, by the order behind the server where it was
 //! for one that goes again. These and the one that tries a suspended server differ in their [`Purpose`], and in nothing else. What a choice
 //! has for a consequence is left to whoever asked: whose turn it was ([`super::balancing`]), which connection it goes onto
-//! ([`super::placing`]). A request in quarantine goes again when its turn has come. docs/semantics.md §3, §4, §5, docs/balancing.md.
+//! ([`super::placing`]). A request in quarantine goes again when its turn has come.
+//! docs/connections.md, docs/retries.md, docs/failover.md, docs/balancing.md.
 
 use super::view::{Prospect, View};
 use crate::base::keys::ServerIndex;

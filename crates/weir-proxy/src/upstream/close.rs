@@ -2,7 +2,8 @@
 //! waits.
 //!
 //! What an end means for a request is decided in [`super::lost`], what is doubtful in [`super::doubts`]. One loop ends what has to
-//! ([`Upstreams::work_off`]); RFC 9112 §9.3.1-2; docs/semantics.md §3a, §4.
+//! ([`Upstreams::work_off`]); RFC 9112 §9.3.1-2;
+//! docs/connections.md#trust-in-a-server, docs/retries.md.
 
 use super::Upstreams;
 use super::agenda::Ending;

@@ -7,7 +7,7 @@
 //! what only probes use later, since that one answer in a hundred is slow shows in hundreds of answers.
 //!
 //! Called by [`super::fresh`]. Bounds: 2 KiB for each server and worker, only with this pool; a percentile is at most an eighth too high.
-//! docs/semantics.md §8.
+//! docs/pools.md#kept-or-fresh.
 
 use crate::base::log_buckets::Scale;
 

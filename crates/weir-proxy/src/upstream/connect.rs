@@ -1,5 +1,5 @@
 //! Connections to servers made when requests need them, kept for a while, and closed; at the pace of back-off; and a server
-//! that is down looked for every second (stage forward). docs/semantics.md §3, §4.
+//! that is down looked for every second (stage forward). docs/connections.md, docs/retries.md.
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};

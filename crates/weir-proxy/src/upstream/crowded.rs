@@ -4,7 +4,7 @@
 //! server has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
 //! workers; where nothing does, one that is busy is as soon as it has run empty. A server where that has helped twice keeps no
 //! connection without a request for longer than a moment. Exact numbers of connections are left alone, and nothing that is
-//! unanswered is touched. docs/semantics.md §3.
+//! unanswered is touched. docs/connections.md.
 
 use super::Upstreams;
 use super::agenda::Ending;

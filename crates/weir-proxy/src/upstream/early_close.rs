@@ -4,7 +4,7 @@
 //! that had been sent behind others were unanswered: by closing, by a reset, or within an answer. A keep-alive limit
 //! ends them too, but after many answers; so what counts is how many came since the connection was first pipelined.
 //! The engine makes a doubt of it ([`crate::cross::doubt::Doubt::CutsShort`]), which puts the server back to depth 1 for a time.
-//! Bound: two numbers. docs/semantics.md §3a; docs/hostile.md E18, E28.
+//! Bound: two numbers. docs/connections.md#trust-in-a-server; docs/hostile.md E18, E28.
 
 /// An end after fewer answers since the connection was first pipelined is short.
 const ANSWERS_MIN: u64 = 8;

@@ -4,7 +4,7 @@
 //! passed. Of the servers' side it needs who takes new work ([`ServerState`](super::server_state::ServerState)), whose turn it is
 //! ([`Balance`]), who can be reached, and the counters; so it asks for those alone, and keeps its sockets itself
 //! ([`Flows`](crate::tcp::Flows)). Called by that; calls nobody back. Bound: `tcp-connections` of a server, over all workers; they are given
-//! back when a worker loses everything, too. docs/semantics.md §23.
+//! back when a worker loses everything, too. docs/tcp.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! `pool "fresh"`: which requests have a connection made for them beside the pool, and what becomes of those for which none can be made (stage
-//! schedule). docs/semantics.md §8.
+//! schedule). docs/pools.md#kept-or-fresh.
 //!
 //! Whether that is better is said by [`Comparison`](super::comparison); how such a connection is made is the affair of
 //! [`PrivatePools`](super::private_pool::PrivatePools), as with `pool "per-request"`. A server is not blamed for one that can't be made: the request

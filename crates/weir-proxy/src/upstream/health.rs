@@ -1,7 +1,7 @@
 //! The arithmetic of health: codes in a window, pauses between trials, streaks of probes. No state of the engine.
 //!
 //! Kept by the worker that judges a server (`upstream/judge.rs`). Bounds: a window holds at most its limit of times.
-//! docs/semantics.md §6.
+//! docs/failover.md.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -2,7 +2,8 @@
 //!
 //! The engine keeps one [`IdleLimit`] a server and worker. A request that is sent in the moment when the server closes is
 //! lost; one that may be repeated goes again, another one is an error for its client (RFC 9112 §9.5). Who knows the limit
-//! closes first. Learned only from ends of connections on which nothing was asked. Bound: four numbers. docs/semantics.md §3.
+//! closes first. Learned only from ends of connections on which nothing was asked. Bound: four numbers.
+//! docs/connections.md.
 
 /// Ends in a row after equally long rests that make a limit.
 const ENDS_MIN: u32 = 3;

@@ -5,7 +5,7 @@
 //! the killer at the next server, and die with it again and again. One at a time, whoever dies is the one. [`Isolation`] says who may go
 //! and who is refused; on which connection one goes, and when it is asked, is in [`super::quarantine`]. It owns the lines of those who
 //! wait and touches nothing else. Bounds: [`QUARANTINE_US`] for each; [`QUARANTINED_MAX`] suspects wait, besides what was in flight when
-//! servers died. docs/semantics.md §4, docs/hostile.md E19.
+//! servers died. docs/retries.md, docs/hostile.md E19.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What health decides: who judges a server, what speaks against it, and when it may come back (docs/semantics.md §6).
+//! What health decides: who judges a server, what speaks against it, and when it may come back
+//! (docs/failover.md).
 //!
 //! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
 //! send it what they see, which is rare unless the server fails, and it tells all what it decides. [`Health`] owns what the judge has

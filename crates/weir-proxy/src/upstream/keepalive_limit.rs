@@ -4,7 +4,7 @@
 //! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
 //! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
 //! later than the next request; those are remembered for themselves, and so is how many answers a connection has outlived: what can't
-//! be repeated does not find out whether it outlives more. Bound: five numbers. docs/semantics.md §4.
+//! be repeated does not find out whether it outlives more. Bound: five numbers. docs/retries.md.
 
 /// Ends in a row after equally many answers that make a limit.
 const ENDS_MIN: u32 = 3;

@@ -1,7 +1,8 @@
 //! A connection that has ended: what its end says about its server, and what becomes of each request that was on it.
 //!
 //! Called by [`super::close`], which has the rest done. A request fails, goes back to the worker of its client, or has to be placed again;
-//! which of that is decided here, from how the connection ended and how far the request had come. docs/semantics.md §3a, §4.
+//! which of that is decided here, from how the connection ended and how far the request had come.
+//! docs/connections.md#trust-in-a-server, docs/retries.md.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! What an operator orders of a server while weir runs: drain, disable, enable (docs/semantics.md §6, `upstream/server_state.rs`).
+//! What an operator orders of a server while weir runs: drain, disable, enable
+//! (docs/failover.md, `upstream/server_state.rs`).
 //!
 //! The caller tells every worker; each carries it out for its own connections. Nothing that is in flight is lost: it is
 //! finished where it is, and what only waits goes elsewhere when there is an elsewhere.

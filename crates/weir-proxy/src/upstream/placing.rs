@@ -4,7 +4,7 @@
 //! [`Placing`] has what requests wait in and go onto: the pool, the upstreams, what belongs to clients, who is isolated, and what is to be
 //! sent. It puts a request into a line or onto a connection, and can have one made; it neither ends one nor knows what was answered. Where an
 //! idle connection has to end before a request gets a place, because its server may be about to close it and no other can be made, it notes
-//! that in the [`Agenda`], and whoever asked sees to that. docs/semantics.md §3, §4.
+//! that in the [`Agenda`], and whoever asked sees to that. docs/connections.md, docs/retries.md.
 
 use super::agenda::{Agenda, Ending};
 use super::choose::{Purpose, Way};

@@ -1,4 +1,5 @@
-//! Connections of one client or one request: `pool` pinned and per-request (stages schedule and forward). docs/semantics.md §8.
+//! Connections of one client or one request: `pool` pinned and per-request (stages schedule and forward).
+//! docs/pools.md.
 //!
 //! They are made when a request needs one and belong to the client's worker. A pinned one lives as long as its client: both end
 //! together, and one that its server ends between requests is made anew by the next request. Requests on them follow the same rules

@@ -5,7 +5,7 @@
 //! (RFC 8305 §5), and where all servers failed a request they are asked again after a while. What a connection that is made or lost means
 //! for requests is decided in [`super::private`]. Invariants: `parked` is the number of requests that wait for another round; each
 //! connection of a client that is no tunnel is in its `conns` or its attempts. Bounds: [`PrivatePool::conns`] by the number of upstreams, or
-//! by `destinations`; one request at a time waits. docs/semantics.md §8, §9.
+//! by `destinations`; one request at a time waits. docs/pools.md, docs/forward.md.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 //!
 //! Used by the engine (`upstream/probes.rs`), which owns the connection and the time. A probe has a connection of its own and
 //! asks for its end (`Connection: close`), so that it shows what a new client would see. Bounds: [`ANSWER_BYTES_MAX`] of the
-//! answer, [`INTERIM_MAX`] interim ones. docs/semantics.md §6.
+//! answer, [`INTERIM_MAX`] interim ones. docs/failover.md.
 
 use sha2::{Digest, Sha256};
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};

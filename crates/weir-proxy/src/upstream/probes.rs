@@ -1,4 +1,5 @@
-//! Active health: when a server is probed, on which connection, and what follows (docs/semantics.md §6).
+//! Active health: when a server is probed, on which connection, and what follows
+//! (docs/failover.md).
 //!
 //! The worker that judges a server probes it, nobody else; [`Health`] has its probes, and says what follows from them. A probe is not made while requests of clients to the same target have
 //! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most

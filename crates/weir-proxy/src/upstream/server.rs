@@ -4,7 +4,7 @@
 //! answers that share a receive are what makes pipelining cheap. There are as many connections as requests need: one more
 //! is made when a request would otherwise wait, and one that is not needed any more goes after a rest ([`Server::wants_more`]).
 //! Bounds: `depth` unanswered requests on a connection before the next is used, `capacity` requests waiting or in flight in
-//! all, [`Limits`] for connections. docs/semantics.md §3.
+//! all, [`Limits`] for connections. docs/connections.md.
 
 mod holders;
 mod learned;

@@ -2,7 +2,7 @@
 //!
 //! The engine keeps one [`ServerState`] a server on each worker and asks it before it places anything. Orders come from
 //! outside and hold until the next one; a suspension is decided by one worker, told to the others and ends by itself.
-//! docs/semantics.md §6.
+//! docs/failover.md.
 //!
 //! ```text
 //!                  | new requests | what waits  | in flight | connections

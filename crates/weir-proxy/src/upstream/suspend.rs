@@ -1,4 +1,5 @@
-//! What speaks against a server, and what follows when it is suspended, comes back, or is tried (docs/semantics.md §6).
+//! What speaks against a server, and what follows when it is suspended, comes back, or is tried
+//! (docs/failover.md).
 //!
 //! Where no probes are configured a suspended server comes back through a trial: after a pause one request of a client goes to it, alone
 //! on a connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer. [`Health`] changes the standing of a

@@ -2,7 +2,7 @@
 //!
 //! With pipelining a request is nearly always unanswered, so a surplus answer looks like the answer to the next
 //! request. The engine keeps one [`Trust`] a server and asks it before it sends something behind something.
-//! docs/semantics.md §3a, docs/hostile.md E0; RFC 9112 §9.2, §9.3.2.
+//! docs/connections.md#trust-in-a-server, docs/hostile.md E0; RFC 9112 §9.2, §9.3.2.
 //!
 //! ```text
 //!              64 clean answers over 2 connections

@@ -1,5 +1,6 @@
 //! Proves: requests go again where a server is up, soon, and not more often than the budget allows; a server that is there
-//! again is found within a second. How: worlds whose servers refuse, hang, reset and come back. docs/semantics.md §4.
+//! again is found within a second. How: worlds whose servers refuse, hang, reset and come back.
+//! docs/retries.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};

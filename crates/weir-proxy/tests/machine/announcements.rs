@@ -1,6 +1,7 @@
 //! Proves: a connection to a server that is told by the PROXY protocol whose it is carries requests of that client alone, also where a proxy
 //! in front speaks for several on one connection; what is sent again, goes to another upstream or comes after a reload is announced as
-//! that one says; a probe is weir's own. How: what connects begin with, and the requests on each. docs/semantics.md §8.
+//! that one says; a probe is weir's own. How: what connects begin with, and the requests on each.
+//! docs/proxy-protocol.md#to-servers.
 
 use std::net::{IpAddr, SocketAddr};
 

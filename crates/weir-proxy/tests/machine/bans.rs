@@ -1,5 +1,6 @@
 //! Proves: who is refused too often is offered to be banned, once and by his network; who is banned is reset when he connects and whatever he has,
-//! until his time is over; whom a trusted proxy speaks for gets 403, and nobody else is touched (docs/semantics.md §22). How: a limit that
+//! until his time is over; whom a trusted proxy speaks for gets 403, and nobody else is touched
+//! (docs/bans.md). How: a limit that
 //! one request passes, and sets of bans by hand.
 
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 //! Proves: `split` gives each upstream its share, by count or by a key that stays, through reloads, also where connections are clients' own;
-//! and rules, fall-backs and the order of answers are what they are without it. How: three upstreams of one server each, counted. docs/semantics.md §14.
+//! and rules, fall-backs and the order of answers are what they are without it. How: three upstreams of one server each, counted. docs/traffic-splitting.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

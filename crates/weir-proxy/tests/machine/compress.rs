@@ -1,6 +1,6 @@
 //! Proves: what clients decode of compressed answers is what servers have sent, wherever pieces end and whoever stalls, leaves or is cut off; an
 //! answer that breaks off has no end of its coding; beyond the memory for it answers leave as they are. How: random traffic, by the
-//! decoders that clients have. docs/semantics.md §18.
+//! decoders that clients have. docs/compression.md.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Proves: a large answer that is compressed is encoded elsewhere while others are served, and comes in its order, with its trailers, to its end; what waits for
 //! that stops its server; a client that waits is not slow; what comes back for somebody who has gone, or for machines that are gone, is for nobody,
-//! and its memory is free. How: jobs that stay undone until the test wants them done. docs/semantics.md §18.
+//! and its memory is free. How: jobs that stay undone until the test wants them done.
+//! docs/compression.md.
 
 use weir_check::End;
 

@@ -1,5 +1,6 @@
 //! Proves: a server that ends connections as soon as they are pipelined, whatever the way, is used at depth 1 and tried again
-//! later, with no request lost; one with a keep-alive limit is not taken for it. docs/semantics.md §3a, docs/hostile.md E18, E28.
+//! later, with no request lost; one with a keep-alive limit is not taken for it.
+//! docs/connections.md#trust-in-a-server, docs/hostile.md E18, E28.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;

@@ -1,5 +1,6 @@
 //! Proves: clients who speak TLS are judged in front of their handshakes; of what these cost no more is done than limits allow, over all workers and
-//! however many come at once; resumed ones are free; and what counts as open comes back whatever becomes of a handshake (docs/semantics.md §21).
+//! however many come at once; resumed ones are free; and what counts as open comes back whatever becomes of a handshake
+//! (docs/limits.md).
 //! How: doors that are asked as a driver asks them.
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,6 +1,6 @@
 //! Proves: what no server of an upstream can take goes to its fall-back, at once or when what waits is given up, whole and once; nothing
 //! that may have reached a server and must not be repeated is asked for there; sessions and streamed bodies stay where they are; and
-//! requests go back when a server is there again. How: two upstreams of one server each, doors that close, random traffic. docs/semantics.md §5.
+//! requests go back when a server is there again. How: two upstreams of one server each, doors that close, random traffic. docs/failover.md#fallback-upstream.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! Proves: what clients of the forward proxy get and where their requests go: destinations, names, policy, users, tunnels. How: a
-//! world whose servers are destinations on 127.0.0.1, which a rule allows; the test itself is the side thread. docs/semantics.md §9.
+//! world whose servers are destinations on 127.0.0.1, which a rule allows; the test itself is the side thread.
+//! docs/forward.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Proves: what real clients of a forward proxy say is understood, and nothing that was meant for a tunnel becomes a request: lengths of
 //! CONNECT, credentials that are empty, targets without a path, connections that go on behind a 407. How: the world of
-//! [`crate::forward`]. docs/semantics.md §9.
+//! [`crate::forward`]. docs/forward.md.
 
 use std::sync::Arc;
 

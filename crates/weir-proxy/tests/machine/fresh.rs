@@ -1,6 +1,6 @@
 //! Proves: with `pool "fresh"` requests have connections of their own while kept ones are worse, and only then; one that can't be made costs
 //! nobody an answer; what is special goes on kept ones; nothing is left behind. How: a server that answers late unless a request is the first on
-//! its connection. docs/semantics.md §8.
+//! its connection. docs/pools.md#kept-or-fresh.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool};

@@ -1,6 +1,6 @@
 //! Proves: a server that is not to get requests gets none, and nobody notices: what it has is finished, what waits for it
 //! goes elsewhere, and it comes back by order or by showing that it works. How: the orders and every way into and out of
-//! a suspension, with requests in flight, on one worker and on two. docs/semantics.md §6.
+//! a suspension, with requests in flight, on one worker and on two. docs/failover.md.
 
 use std::cell::Cell;
 use std::collections::HashSet;

@@ -1,6 +1,7 @@
 //! Proves: a server hears at once that a client has left that waits for it, however the client left and wherever the connection is; what was
 //! not sent is not sent any more; nobody else suffers; and who only ends its sending direction has what comes without a pause, or all where
-//! that is configured (docs/semantics.md §4). How: servers that answer late or never, and clients that leave by a reset, a FIN, RST_STREAM,
+//! that is configured
+//! (docs/retries.md). How: servers that answer late or never, and clients that leave by a reset, a FIN, RST_STREAM,
 //! GOAWAY and the end of a connection of HTTP/2.
 
 use weir_check::streams::{frame, kind};

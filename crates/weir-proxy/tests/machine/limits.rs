@@ -1,5 +1,5 @@
 //! Proves: every wait has its deadline and every queue its bound, with the status, the close and the counter that
-//! docs/semantics.md §1 and §4 promise. Virtual time; docs/hostile.md H1-H3.
+//! docs/http1.md and docs/retries.md promise. Virtual time; docs/hostile.md H1-H3.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;

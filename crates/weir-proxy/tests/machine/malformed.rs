@@ -1,5 +1,6 @@
 //! Proves: a request of HTTP/2 that is none is answered with 400 and its cause before its stream ends, costs its client what
-//! it did, and harms no other; gRPC gets its errors as it reads them (docs/semantics.md §10a). How: clients frame by frame,
+//! it did, and harms no other; gRPC gets its errors as it reads them
+//! (docs/http2.md). How: clients frame by frame,
 //! each frame of weir through the judge of streams.
 
 use weir_check::streams::{END_HEADERS, END_STREAM, Seen, frame, header_block, kind};

@@ -1,6 +1,6 @@
 //! Proves: a server that declares more than it sends gives nobody's answer to another client, however its bytes arrive, and is not
 //! pipelined again; pages that quote HTTP pass. How: lies of every length, each played again and again after trust was earned;
-//! 10,000 pages. docs/semantics.md §3a; docs/hostile.md E12.
+//! 10,000 pages. docs/connections.md#trust-in-a-server; docs/hostile.md E12.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;

@@ -1,5 +1,6 @@
 //! Proves: what routes answer themselves comes in the order of requests, beside answers of servers, as each client can read it, with the
-//! rules of its route, in the access log; a body that nobody reads ends its connection; and no server is asked (docs/semantics.md §14). How:
+//! rules of its route, in the access log; a body that nobody reads ends its connection; and no server is asked
+//! (docs/routes.md). How:
 //! plans with such routes, judged byte by byte, and a plan without servers.
 
 use std::sync::Arc;

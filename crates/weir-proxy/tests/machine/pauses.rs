@@ -1,5 +1,5 @@
 //! Proves: no deadline ends a client that has something to take and takes it, however long an answer lasts; and a silence within an answer
-//! has a time of its own (`answer-timeout`), under its own name. docs/semantics.md §1, §4.
+//! has a time of its own (`answer-timeout`), under its own name. docs/http1.md, docs/retries.md.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;

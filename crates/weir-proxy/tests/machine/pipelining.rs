@@ -1,5 +1,6 @@
 //! Proves: who may follow whom on an upstream connection. Fill first, the hold behind what must not be repeated, sync
-//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers. docs/semantics.md §3, §3a.
+//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers.
+//! docs/connections.md, docs/connections.md#trust-in-a-server.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;

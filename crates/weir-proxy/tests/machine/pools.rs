@@ -1,5 +1,5 @@
 //! Proves: whose upstream connections carry whose requests in each pool mode, how many there are, and what becomes of them and of
-//! their requests when either side ends. docs/semantics.md §8.
+//! their requests when either side ends. docs/pools.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool, ServerPlan};

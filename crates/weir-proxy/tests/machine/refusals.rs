@@ -1,5 +1,6 @@
 //! Proves: where each server refuses, or accepts and closes, a request fails after one round of connects, and finds out at once when one is
-//! back; a server that was in use a moment ago is waited for (docs/semantics.md §4). How: servers with doors, and a clock that stands still.
+//! back; a server that was in use a moment ago is waited for
+//! (docs/retries.md). How: servers with doors, and a clock that stands still.
 
 use weir_proxy::plan::{Plan, Pool, UpstreamPlan};
 

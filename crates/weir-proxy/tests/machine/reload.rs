@@ -1,6 +1,6 @@
 //! Proves: another plan takes the place of the one in force without touching what is not different; who is gone finishes what it has, who
 //! is new gets its share, and no request is lost whatever is under way. How: reloads in the middle of everything, on one engine and on
-//! two that take them one after the other. docs/semantics.md §13.
+//! two that take them one after the other. docs/reload.md.
 
 use std::collections::BTreeSet;
 

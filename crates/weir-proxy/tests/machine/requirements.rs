@@ -1,6 +1,6 @@
 //! Proves: what a route requires is asked of each of its requests before the body, a password and a server are, by HTTP/1.1 and HTTP/2; who
 //! does not meet it is told so, in the log too, and what stands behind it is served. How: one route with all requirements, and one with
-//! users. docs/semantics.md §14.
+//! users. docs/routes.md#what-a-route-requires.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Proves: the rules of a route change requests and answers as they say, wherever both sides of a request live, after a loss, and for
 //! answers that weir makes itself; a request is finished by the rules under which it was routed; and nothing that clients send makes a rule
-//! write what the strict grammar refuses (docs/semantics.md §14). How: plans with rules, judged byte by byte on both sides; a reload in the
+//! write what the strict grammar refuses
+//! (docs/routes.md). How: plans with rules, judged byte by byte on both sides; a reload in the
 //! middle; requests made at random of all that may stand in one.
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Proves: limits hold for each client over all workers, requests and streams; refusals keep their place among answers; what is open comes
-//! back whatever happens; who speaks for others is never reset; and a reload keeps what was counted (docs/semantics.md §21). How: plans with
+//! back whatever happens; who speaks for others is never reset; and a reload keeps what was counted
+//! (docs/limits.md). How: plans with
 //! few limits, and clients who pass them by one.
 
 use weir_proxy::engine::Unwanted;

@@ -1,5 +1,7 @@
-//! Proves: what a client does not take keeps others from a server no longer than docs/semantics.md §3 says, whatever number of streams or
-//! requests it has, and costs no more memory than docs/buffers.md says; and that who gives up streams costs nobody anything. How: one
+//! Proves: what a client does not take keeps others from a server no longer than
+//! docs/connections.md says, whatever number of streams or
+//! requests it has, and costs no more memory than
+//! docs/buffers.md says; and that who gives up streams costs nobody anything. How: one
 //! connection to a server, which everybody needs. That budgets fit and are given back is looked at after each turn (`audit_stalls`).
 
 use std::collections::BTreeSet;

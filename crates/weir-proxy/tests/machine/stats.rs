@@ -1,4 +1,5 @@
-//! Proves: what is counted of each server, and what the engine says of its connections when it is asked. docs/semantics.md §7.
+//! Proves: what is counted of each server, and what the engine says of its connections when it is asked.
+//! docs/semantics.md#what-you-can-observe.
 //! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
 
 use weir_proxy::cross::doubt::Doubt;

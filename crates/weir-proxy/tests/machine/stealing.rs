@@ -1,7 +1,7 @@
 //! Proves: bytes of a lying server reach nobody whom they are not for. What may bring an answer too many is the last of its
 //! batch, a connection that ran empty is looked at, interim answers go to whom they can only be for, a reset within an answer
 //! ends pipelining. How: servers that do one of these things again and again after they have earned trust, with victims
-//! beside. docs/semantics.md §3a; docs/hostile.md E1, E4, E6, E7, E21.
+//! beside. docs/connections.md#trust-in-a-server; docs/hostile.md E1, E4, E6, E7, E21.
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::cross::doubt::Doubt;

@@ -1,5 +1,5 @@
 //! Proves: what is promised to clients of HTTP/2 fits what servers take of them. How: a client frame by frame, each frame of weir through the
-//! judge of streams. docs/semantics.md §10a.
+//! judge of streams. docs/http2.md.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Proves: a refusal by `over="tarpit"` waits for its time in its place among the answers, nothing behind it is parsed and little of it received,
-//! and its connection ends with it; who leaves is let go at once, who is to go is told at once, and one more than may wait is reset (docs/semantics.md §21).
+//! and its connection ends with it; who leaves is let go at once, who is to go is told at once, and one more than may wait is reset (docs/limits.md).
 //! How: a limit of two requests, whose third waits for ten seconds of a clock that runs as it likes.
 
 use weir_proxy::ending::Farewell;

@@ -1,6 +1,6 @@
 //! Proves: with `sni` the name in a client's first message of TLS decides which upstream it has, however the message comes, and the server gets
 //! all of it unchanged; who asks for no such name has the others' upstream, or is reset; nobody is waited for too long or read too far
-//! (docs/semantics.md §23). How: messages written by hand, cut anywhere.
+//! (docs/tcp.md). How: messages written by hand, cut anywhere.
 
 use std::sync::Arc;
 

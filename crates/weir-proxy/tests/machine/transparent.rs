@@ -1,6 +1,6 @@
 //! Proves: requests go to where their client has connected to, whatever they say; on connections that are that client's alone, from his address, and
 //! the first from his port; who means weir itself is refused, and a destination that can't be reached is named. How: a world whose servers are
-//! destinations on 127.0.0.1, and what each connection comes from. docs/semantics.md §24.
+//! destinations on 127.0.0.1, and what each connection comes from. docs/transparent.md.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! Proves: a connection that was forgotten without a word costs a safe request 3 s at most, once, and no other connection that rests is
 //! tried as long; what is not safe is not sent twice; a server that merely takes its time keeps its connections.
-//! docs/semantics.md §3, §4.
+//! docs/connections.md, docs/retries.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::engine::Delivery;

@@ -1,6 +1,7 @@
 //! Proves: a body that is complete soon leaves in one send and can be sent again; one that is not goes to its server after 100 ms, at once, or
 //! not before its end, as `request-buffering` says; both directions go on at the same time; and with `Expect` it is the server that says
-//! whether it wants the body (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2. docs/semantics.md §1, §4.
+//! whether it wants the body (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2.
+//! docs/http1.md, docs/retries.md.
 
 use std::sync::Arc;
 

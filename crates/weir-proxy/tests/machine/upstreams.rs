@@ -1,7 +1,9 @@
-//! Rows E of docs/hostile.md: what hostile and broken servers do, each with victims' requests around it in random order.
+//! Rows E of
+//! docs/hostile.md: what hostile and broken servers do, each with victims' requests around it in random order.
 //!
 //! The asker must see what the row says; every victim gets its own answer, once and in order; doubts are counted and
-//! trust falls as docs/semantics.md §3a says. `Alone`, `Queued` and `Pipelined` are the circumstances of the catalogue.
+//! trust falls as
+//! docs/connections.md#trust-in-a-server says. `Alone`, `Queued` and `Pipelined` are the circumstances of the catalogue.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

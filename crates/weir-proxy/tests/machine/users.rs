@@ -1,6 +1,6 @@
 //! Proves: a route with `users` takes requests of those only who have shown by name and password who they are, by HTTP/1.1 and HTTP/2, in
 //! the order of requests, with bodies and without; servers don't see the password; what is good is remembered for a connection and not
-//! longer than it is. How: the test itself is the side thread. docs/semantics.md §14.
+//! longer than it is. How: the test itself is the side thread. docs/basic-auth.md.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Proves: with fewer connections than workers, requests, bodies, answers, cancellations and doubts cross by mail, and
-//! nothing of it differs from one worker. ARCHITECTURE.md#how-workers-share-connections
+//! nothing of it differs from one worker. docs/internals/workers.md#how-workers-share-connections
 
 use weir_check::upstreams::{check_honest, honest_answer};
 

@@ -158,7 +158,8 @@ impl Expected {
 }
 
 impl Asked {
-    /// May be sent again after a loss (docs/semantics.md §3, §4: safe or idempotent). weir also must hold its body still.
+    /// May be sent again after a loss
+    /// (docs/connections.md, docs/retries.md: safe or idempotent). weir also must hold its body still.
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
     }

@@ -1,4 +1,4 @@
-//! docs/semantics.md §24, `--connect syn` and `first`: connections to servers that are begun before their clients are accepted, by somebody else than the
+//! docs/intercept.md, `--connect syn` and `first`: connections to servers that are begun before their clients are accepted, by somebody else than the
 //! worker that accepts them. However these come together, clients and servers understand each other; a client hears what its server does; nothing is left
 //! behind, of clients who don't come either.
 //!

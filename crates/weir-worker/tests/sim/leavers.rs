@@ -1,5 +1,6 @@
 //! Clients that leave while their server is silent, by a reset, a FIN or RST_STREAM: within half a second no server has anything left of them,
-//! on whichever worker it was, and others have their answers at once (docs/semantics.md §4). How: long polls and streams of events that would
+//! on whichever worker it was, and others have their answers at once
+//! (docs/retries.md). How: long polls and streams of events that would
 //! last for fourteen seconds, in worlds of one and two workers with few connections.
 
 use std::collections::VecDeque;

@@ -1,6 +1,8 @@
 //! Limits for each client, while many ask for more than they may: how much of a client passes is bounded over all workers and connections
-//! together, whoever stays below is never refused, and refusals keep their place among the answers of a pipeline (docs/semantics.md §21). Who is
-//! allowed has no limit; nobody is offered to be banned for what others say of him (docs/semantics.md §22); and who is over a limit stays so, however many come
+//! together, whoever stays below is never refused, and refusals keep their place among the answers of a pipeline
+//! (docs/limits.md). Who is
+//! allowed has no limit; nobody is offered to be banned for what others say of him
+//! (docs/bans.md); and who is over a limit stays so, however many come
 //! for whom there is no room.
 //!
 //! A client is a peer with one connection, or comes through proxies that say who it is, on any connection: they are trusted or not. That what is

@@ -1,4 +1,4 @@
-//! docs/semantics.md §24: clients who connect to servers and are led to weir on their way, with HTTP and without. What they ask arrives where they were
+//! docs/transparent.md: clients who connect to servers and are led to weir on their way, with HTTP and without. What they ask arrives where they were
 //! going, whatever they say, from their own address, and with nobody else's on the same connection; everything else is as anywhere.
 //!
 //! The same clients, servers, faults and checks as everywhere, and one check more: of each request that arrives, by [`Journeys`].

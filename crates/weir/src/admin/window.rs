@@ -1,5 +1,5 @@
 //! The last 300 seconds of counts that only grow: the present count less the earlier one.
-//! docs/semantics.md §7.
+//! docs/semantics.md#what-you-can-observe.
 //!
 //! Owned by the control thread, which makes a note every ten seconds; workers do not know of it.
 //! Pure: the time is an argument. Bound: [`NOTES_MAX`] notes, each with the buckets of a histogram

@@ -1,5 +1,5 @@
 //! The kernel's part in bans: a kernel table ([`Tier`]) also lists banned clients, and the kernel
-//! drops their packets before anything else handles them (docs/semantics.md §22).
+//! drops their packets before anything else handles them (docs/bans.md).
 //!
 //! Called only by the keeper's thread, which has the privilege for it. Workers reject the clients
 //! that the kernel does not take, as before; nothing here is ever an error for clients. A long list

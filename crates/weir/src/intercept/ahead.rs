@@ -1,5 +1,5 @@
 //! Connects to servers before their clients are accepted (`weir intercept --connect first` and
-//! `syn`, docs/semantics.md §24): a thread that reads first packets from a device in the namespace,
+//! `syn`, docs/intercept.md): a thread that reads first packets from a device in the namespace,
 //! where kernel programs put them (`weir_bpf::Hold`).
 //!
 //! It starts when the process has its final rights, and before the workers, which learn of

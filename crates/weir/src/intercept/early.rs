@@ -1,5 +1,5 @@
 //! `weir intercept --connect syn`: connects to a server while its client is being accepted
-//! (docs/semantics.md §24).
+//! (docs/intercept.md).
 //!
 //! Kernel programs copy clients' first packets to a device in the namespace (`weir_bpf::Hold`); the
 //! packets themselves go to the listener. A thread reads the copies and starts to connect to the

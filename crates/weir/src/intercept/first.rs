@@ -1,5 +1,5 @@
 //! `weir intercept --connect first`: a client gets exactly the reaction of its server
-//! (docs/semantics.md §24).
+//! (docs/intercept.md).
 //!
 //! Kernel programs pass clients' first packets to a device in the namespace instead of the listener
 //! (`weir_bpf::Hold`). A thread reads them there and connects to the servers, from the clients'

@@ -95,7 +95,7 @@ pub(super) fn look(route: &Route) -> Found {
         found.is_forbidden = matches!(error, weir_bpf::BpfError::NotPermitted);
         found.obstacle(
             format!("the kernel does not take the programs that lead connections here: {error}"),
-            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel rules of nftables lead connections to `weir run` (docs/semantics.md, section 24)",
+            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel rules of nftables lead connections to `weir run` (docs/transparent.md#lead-packets-to-weir)",
         );
     }
     if route.client == route.server {

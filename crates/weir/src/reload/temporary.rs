@@ -1,6 +1,6 @@
 //! Servers that operators add while weir runs (`weir server add`): checks which can be added and
 //! removed, and explains why not. Called by [`super`] for each such job, and before one is taken.
-//! Pure. Bound: [`TEMPORARY_MAX`]. docs/semantics.md §13.
+//! Pure. Bound: [`TEMPORARY_MAX`]. docs/temporary-servers.md.
 //!
 //! They are only in memory ([`Written`](super::Written)), and only a job that succeeds changes
 //! them: each plan is made with them. So an order that failed may be tried again.

@@ -4,7 +4,7 @@
 //!
 //! Servers have their names in the configuration. A server that is not in the new configuration is
 //! left out; an ordered weight is valid only while the configured weight is the same
-//! (docs/semantics.md §13).
+//! (docs/upgrade.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

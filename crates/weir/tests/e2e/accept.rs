@@ -2,7 +2,7 @@
 //! by classic BPF where it has not. The status says which of them it is, and why.
 //! `accept-by "hash"` leaves the choice to the kernel. Reloads and upgrades keep all that, and
 //! clients that wait while listeners close are served. How: the real binary with and without the
-//! right. docs/semantics.md §25.
+//! right. docs/workers.md.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //! parsers of Prometheus read its metrics. The admin socket belongs to its owner, survives dead and
 //! living neighbours, and never ends the proxy. How: the real binary with traffic through it,
 //! queried with `weir status`, `weir server`, raw HTTP and `prometheus_client`.
-//! docs/semantics.md §7.
+//! docs/semantics.md#what-you-can-observe.
 
 use std::collections::BTreeMap;
 use std::fs;

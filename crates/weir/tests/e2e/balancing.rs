@@ -1,5 +1,6 @@
 //! Balancing over real sockets: exact shares by weight, load that leaves a slow server, sessions
-//! that stay with their server and move when it dies (docs/semantics.md §5). Counts shares, never
+//! that stay with their server and move when it dies
+//! (docs/failover.md#how-weir-chooses-a-server). Counts shares, never
 //! times.
 
 use std::sync::Arc;

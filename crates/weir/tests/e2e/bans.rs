@@ -2,7 +2,7 @@
 //! so are new ones from its address, until the ban ends. Other clients are not affected, and exempt
 //! ones are never banned. Operators see, add and end bans; bans survive a restart, a reload and an
 //! upgrade. How: the real binary; clients of any address come by the PROXY protocol, or are named
-//! by a trusted proxy. docs/semantics.md §22.
+//! by a trusted proxy. docs/bans.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;

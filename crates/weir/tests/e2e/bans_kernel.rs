@@ -2,7 +2,7 @@
 //! connection, only to weir's ports, of both families, until the ban ends. A reload changes what is
 //! dropped, and nothing remains after weir, however it ends. Without the right weir says so and
 //! rejects the clients itself; only one thread has the right. How: the real binary in a network
-//! namespace of the test, and clients of addresses that it routes to itself. docs/semantics.md §22.
+//! namespace of the test, and clients of addresses that it routes to itself. docs/bans.md.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! and is removed with weir, however that ends. It is not displaced and displaces no other program.
 //! If that is impossible, nftables drops the packets, and when the place becomes free weir takes
 //! it. How: the real binary in a network namespace of the test, and clients in another one, behind
-//! a pair of virtual interfaces whose driver runs such programs. Needs root. docs/semantics.md §22.
+//! a pair of virtual interfaces whose driver runs such programs. Needs root. docs/bans.md.
 
 use std::net::{SocketAddr, TcpListener};
 

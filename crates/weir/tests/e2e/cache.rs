@@ -2,7 +2,7 @@
 //! server and served by every version of HTTP and with TLS. A herd becomes one request; a client
 //! that changes a resource reads its own change; slow readers delay no one else; a server out of
 //! step affects only the client of that request. How: servers that count, curl, which parses with
-//! an independent library, and clients that check bytes. docs/semantics.md §26.
+//! an independent library, and clients that check bytes. docs/cache-rules.md.
 
 use std::net::SocketAddr;
 use std::process::Command;

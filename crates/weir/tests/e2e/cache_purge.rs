@@ -2,7 +2,7 @@
 //! of a pipeline, and with HTTP/2, and learns their number. Another client gets 403 and changes
 //! nothing, even behind a trusted proxy that is allowed. Where no client is allowed, PURGE is a
 //! method like any other. How: the real binary, a server that counts, clients on addresses of
-//! loopback. docs/semantics.md §26.
+//! loopback. docs/cache-rules.md.
 
 use std::net::SocketAddr;
 

@@ -3,7 +3,7 @@
 //! responses, those stored by other rules, and files that others may have written are not used, and
 //! operators are informed. If weir cannot write, it serves clients all the same. How: the real
 //! binary with a snapshot in a separate directory, whose time of writing is moved back in the file.
-//! docs/semantics.md §26.
+//! docs/cache-rules.md.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

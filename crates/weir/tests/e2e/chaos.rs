@@ -2,7 +2,7 @@
 //! always available, no client gets an error, and a request that must not be repeated reaches an
 //! application at most once. How: real processes under load from wrk, which counts each reply that
 //! is missing or an error; and servers whose records survive their own deaths.
-//! docs/semantics.md §4.
+//! docs/retries.md.
 //!
 //! `WEIR_CHAOS_SECONDS` makes it longer than a test may be: `make chaos`.
 

@@ -1,7 +1,7 @@
 //! Proves: clients get compressed responses that they can decode to the same bytes, by each coding
 //! and by every version of HTTP; an encoder does not delay a server's data; a truncated response is
 //! recognizable as such; clients that read slowly or leave do not affect others. How: curl, which
-//! decodes with independent libraries, and clients that check single bytes. docs/semantics.md §18.
+//! decodes with independent libraries, and clients that check single bytes. docs/compression.md.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! Proves: `weir status` shows the destinations of an interception's connections and requests:
 //! their number, their bytes both ways, and why some reached no server. This holds also for those
 //! that were connected before weir accepted their client. How: the real binary between two networks
-//! of the test. Needs root. docs/semantics.md §24.
+//! of the test. Needs root. docs/transparent.md#see-where-connections-lead.
 
 use std::io::ErrorKind;
 use std::process::Command;

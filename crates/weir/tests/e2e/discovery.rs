@@ -1,7 +1,7 @@
 //! Proves: a name expands to all its addresses; weir starts before its names can be resolved. It
 //! follows name servers while it runs, without touching what does not change; vanished addresses
 //! remain for `hold`, and failures change nothing; `weir check` reports on names. How: the real
-//! binary, a scripted name server, servers on several addresses of loopback. docs/semantics.md §15.
+//! binary, a scripted name server, servers on several addresses of loopback. docs/discovery.md.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

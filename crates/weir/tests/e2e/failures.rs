@@ -1,5 +1,5 @@
 //! Failures around weir: missing servers, ports in use, unreadable files. A clear message, the
-//! right exit code, and recovery where it is possible (docs/semantics.md §4, §10).
+//! right exit code, and recovery where it is possible (docs/retries.md, docs/tls.md).
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};

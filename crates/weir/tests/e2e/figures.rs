@@ -1,4 +1,5 @@
-//! Proves: the percentiles of `status` are those that clients measure (docs/semantics.md §7). How:
+//! Proves: the percentiles of `status` are those that clients measure
+//! (docs/semantics.md#what-you-can-observe). How:
 //! servers delay by a fixed distribution, clients take the time of each request. weir's time of a
 //! request is between the server's delay and the client's time, and so is each percentile, on a
 //! machine however busy. The two agree as far as the clients' own overshoot allows, and a bucket of

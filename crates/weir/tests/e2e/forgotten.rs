@@ -1,6 +1,6 @@
 //! Connections to servers that a machine in between has forgotten: packets on them are lost without
 //! any notice. A safe request gets its response over a new connection all the same
-//! (docs/semantics.md §3). A server that only reads slowly is not mistaken for that. Proves that
+//! (docs/connections.md). A server that only reads slowly is not mistaken for that. Proves that
 //! the kernel notices in time, on both drivers. That it costs 3 s at most is tested where time is
 //! independent of the machine, in weir-proxy (`machine/unheard.rs`).
 

@@ -2,7 +2,7 @@
 //! metrics show that and why. A server that accepts no new connections still answers all requests,
 //! and kept connections are used if they are not worse. How: the real binary, servers behind unix
 //! sockets that take their time for all but the first request of a connection.
-//! docs/semantics.md §8.
+//! docs/pools.md#kept-or-fresh.
 
 use std::fs;
 use std::thread::sleep;

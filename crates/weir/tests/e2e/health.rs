@@ -2,7 +2,7 @@
 //! requests and comes back by itself. No client sees more than the responses that were counted, and
 //! the log says which server and why.
 //!
-//! How: scripted servers with a switch, on both drivers, two workers. docs/semantics.md §6.
+//! How: scripted servers with a switch, on both drivers, two workers. docs/failover.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};

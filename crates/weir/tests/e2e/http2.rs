@@ -1,6 +1,6 @@
 //! Clients with HTTP/2, with the real binary: curl and h2load with and without TLS, a browser,
 //! node, and a client written frame by frame for behaviour that programs do not have.
-//! docs/semantics.md.
+//! docs/http2.md.
 
 use std::net::SocketAddr;
 

@@ -3,7 +3,7 @@
 //! by: earlier ones, those with options that would be lost, other ports. However it ends, nothing
 //! is left behind and connections continue without it. It reports obstacles before it changes
 //! anything. How: the real binary between two networks of the test. Needs root.
-//! docs/semantics.md §24.
+//! docs/intercept.md.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -4,7 +4,7 @@
 //!
 //! How: `weir intercept` between two networks of the test; a clients' machine that says of an
 //! address that it is not there, although first packets come from it; and replies that are lost.
-//! Needs root. docs/semantics.md §24.
+//! Needs root. docs/intercept.md.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -3,7 +3,7 @@
 //! check that may probe a server says by which interface its answer comes back, or that none does.
 //!
 //! How: the real binary between two networks of the test, and the settings of its namespace beside
-//! those of a new one; routes and rules of another. Needs root. docs/semantics.md §24.
+//! those of a new one; routes and rules of another. Needs root. docs/intercept.md.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! by. A client that reads nothing pins no more than docs/buffers.md says. A firewall that tracks
 //! connections does no harm, even if a client's port is reused at once. How: the real binary
 //! between two networks of the test, with clients and servers that do each. Needs root.
-//! docs/semantics.md §24.
+//! docs/intercept.md.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 //! accepted client is joined with the connection made for it. Repeated packets change nothing.
 //! Clients that cannot be held are accepted as usual. Nothing remains of those that were held. How:
 //! the real binary between two networks of the test, and the same without it. Needs root.
-//! docs/semantics.md §24.
+//! docs/intercept.md.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Write};

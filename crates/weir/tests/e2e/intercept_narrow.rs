@@ -2,7 +2,7 @@
 //! because it has the address of the other end. Everything arrives, in each mode of connecting.
 //!
 //! How: `weir intercept` between two networks of the test, and a third behind one of them. Needs
-//! root. docs/semantics.md §24.
+//! root. docs/intercept.md.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 //! of as many as fit. Other packets are taken.
 //!
 //! How: packets of the test's own through `weir intercept`, between two networks of the test. Needs
-//! root. docs/semantics.md §24.
+//! root. docs/intercept.md.
 
 use std::io::Read as _;
 use std::net::SocketAddr;

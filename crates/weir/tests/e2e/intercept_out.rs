@@ -2,7 +2,7 @@
 //! each side independently. The interfaces for that listen to no other host.
 //!
 //! How: the real binary on a router between two networks of the test. One side becomes an interface
-//! that can have no such interface beside it. Needs root and Linux 6.6. docs/semantics.md §24.
+//! that can have no such interface beside it. Needs root and Linux 6.6. docs/intercept.md.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};

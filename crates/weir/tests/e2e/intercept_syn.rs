@@ -4,7 +4,7 @@
 //! server a connection for a while, and only a limited number of them. If a client's port is taken
 //! weir uses another, as with `first`. Nothing remains of what was begun. How: the real binary
 //! between two networks of the test; replies to some clients are lost on the way. Needs root.
-//! docs/semantics.md §24.
+//! docs/intercept.md.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! Clients that leave while their server is silent: the server hears of it, however client and
-//! response look, and no other client waits (docs/semantics.md §4). How: a server whose responses
+//! response look, and no other client waits (docs/retries.md). How: a server whose responses
 //! never end, which reports when weir has ended its connection.
 
 use std::time::{Duration, Instant};

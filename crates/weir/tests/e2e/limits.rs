@@ -1,5 +1,5 @@
 //! Slow, silent, vanishing and too many clients: every limit fires, and memory and descriptors come
-//! back (docs/hostile.md H1 to H3, H6; docs/semantics.md §1). Limits are configured short; a slow
+//! back (docs/hostile.md H1 to H3, H6; docs/http1.md). Limits are configured short; a slow
 //! client is paced by waiting for an event that does not come (the reply), never by sleeping.
 
 use std::io::{Read, Write};

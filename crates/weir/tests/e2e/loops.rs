@@ -1,5 +1,5 @@
 //! Requests that come back, with the real binary: weir recognises its own, by a field for which no
-//! server turns compression off (docs/semantics.md §2). How: two weirs that lead to each other,
+//! server turns compression off (docs/headers.md). How: two weirs that lead to each other,
 //! nginx between weir and itself, and nginx as the server.
 
 use std::net::SocketAddr;

@@ -3,7 +3,8 @@
 //! binary between two links of the laboratory. Their packets have only the hash of their addresses
 //! and ports, which is the same both ways (`__flow_hash_consistentify` in
 //! net/core/flow_dissector.c), and by which the kernel spreads them over cores (RPS,
-//! Documentation/networking/scaling.rst). Needs root. docs/semantics.md §24c.
+//! Documentation/networking/scaling.rst). Needs root.
+//! docs/workers.md#one-core-for-both-sides-of-a-connection.
 
 use std::fs::File;
 

@@ -1,5 +1,6 @@
 //! What weir promises about many requests at once: order, exactly one response, exactly N
-//! connections, trust, and that nothing unsafe is sent twice (docs/semantics.md §3, §3a, §4).
+//! connections, trust, and that nothing unsafe is sent twice
+//! (docs/connections.md, docs/connections.md#trust-in-a-server, docs/retries.md).
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Proves: a load balancer in front names the client of a connection by the PROXY protocol, in both
 //! versions, however its header is split, even in front of TLS. Other clients, and other first
 //! bytes, get nothing; a reload changes that for later connections. How: the real binary, headers
-//! byte by byte, and what the server and the access log see. docs/semantics.md §17.
+//! byte by byte, and what the server and the access log see.
+//! docs/proxy-protocol.md#from-load-balancers-in-front-of-weir.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 

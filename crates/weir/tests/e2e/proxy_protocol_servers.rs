@@ -2,7 +2,7 @@
 //! addresses, in both versions, even in front of TLS and of tunnels, and carry no other client's
 //! requests. Probes are weir's own; weir's listeners and nginx understand the headers; a reload
 //! changes them. How: the real binary, and a program in front of servers that reads a header and
-//! keeps it. docs/semantics.md §8.
+//! keeps it. docs/proxy-protocol.md#to-servers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

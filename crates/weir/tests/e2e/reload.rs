@@ -2,7 +2,7 @@
 //! connection that is the same in both, even while listeners come and go. An error, or a change
 //! that needs a restart, changes nothing and is reported to every caller. Removed servers finish
 //! their work; an ordered weight stays in force; the service manager is informed. How: the real
-//! binary with traffic through it, and its file rewritten. docs/semantics.md §13.
+//! binary with traffic through it, and its file rewritten. docs/reload.md.
 //!
 //! `WEIR_RELOADS` sets how often the first of these reloads: `make chaos`.
 

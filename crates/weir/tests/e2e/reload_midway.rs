@@ -1,7 +1,7 @@
 //! Proves: a reload in the middle of a pipelined batch, an upload, a tunnel, a drain, the end of
 //! weir or another reload loses none of it and misroutes none: earlier requests are finished where
 //! they were routed, later ones follow the configuration in force. How: the real binary with
-//! servers that respond on a signal. docs/semantics.md §13.
+//! servers that respond on a signal. docs/reload.md.
 
 use std::sync::Barrier;
 

@@ -3,7 +3,7 @@
 //! restart. What a route responds by itself needs no server.
 //!
 //! How: a configuration with rules of each kind and requests by both protocols. The strict grammar
-//! judges what the server and the client see of them. docs/semantics.md §14.
+//! judges what the server and the client see of them. docs/routes.md.
 
 use std::net::SocketAddr;
 

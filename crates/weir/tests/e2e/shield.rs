@@ -1,7 +1,7 @@
 //! Proves: limits of `shield` apply to each client over all workers, connections and protocols. A
 //! client over a limit learns when to retry, is reset, or is only counted. Status and metrics show
 //! that; another configuration changes limits without a restart. How: the real binary, and clients
-//! of different addresses of the loopback network. docs/semantics.md §21.
+//! of different addresses of the loopback network. docs/limits.md.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! Proves: connections with clients and with servers have the configured socket options, each side
 //! its own; after a reload new connections have the new options. Impossible options are reported
 //! before weir starts, with the missing right. How: the real binary in a network of the test,
-//! inspected by ss(8). Needs root. docs/semantics.md §24a.
+//! inspected by ss(8). Needs root. docs/sockets.md.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,8 @@
 //! Proves: an upstream whose servers are gone has a stand-in, with the real binary and real
 //! connects that fail, for clients of HTTP/1.1 and HTTP/2, and only while they are gone; a part of
 //! a route's requests goes to another upstream. How: servers that are killed and come back, and the
-//! requests that each of them has seen. docs/semantics.md §5, §14.
+//! requests that each of them has seen.
+//! docs/failover.md#fallback-upstream, docs/traffic-splitting.md.
 
 use std::net::SocketAddr;
 

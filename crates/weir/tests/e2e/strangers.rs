@@ -1,6 +1,6 @@
 //! Servers that send unsolicited responses, to weir with one request at a time and to nginx: how
 //! many responses go to the wrong client. With these options weir is no worse than nginx, kind by
-//! kind (docs/semantics.md §3a).
+//! kind (docs/connections.md#trust-in-a-server).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! Proves: connections of `tcp` are passed on byte by byte, whichever side speaks first; each end and each abort
 //! arrives as such; a server that refuses, is silent or resets affects no other connection; a stalled reader costs no
 //! memory; reloads, upgrades and the end of weir do not disturb connections under way; weir counts, limits and logs
-//! them. How: the real binary, raw clients and servers on loopback. docs/semantics.md §23.
+//! them. How: the real binary, raw clients and servers on loopback. docs/tcp.md.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

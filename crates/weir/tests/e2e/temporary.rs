@@ -2,7 +2,7 @@
 //! others. They can be removed without losing a request, and survive reloads and upgrades as long
 //! as their upstream does. Servers of the configuration cannot be removed like this, and the error
 //! says how. How: the real binary with traffic through it, and `weir server add` and `remove`.
-//! docs/semantics.md §13.
+//! docs/temporary-servers.md.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Clients with TLS, with the real binary: curl and openssl with both versions and both kinds of keys, the kit's own
 //! clients through a bridge, certificates by name and replaced under load, and bytes that are not TLS at all.
-//! docs/semantics.md §10.
+//! docs/tls.md.
 //!
 //! `WEIR_EXCHANGES` sets how often certificates are replaced, more often than a test may: `make chaos`.
 

@@ -1,6 +1,6 @@
 //! Servers with TLS, with the real binary: requests, bodies and tunnels both ways, servers that
 //! cannot be verified or do not use TLS, client certificates, sessions, replaced files, truncated
-//! responses, probes. docs/semantics.md §11.
+//! responses, probes. docs/tls-to-servers.md.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};

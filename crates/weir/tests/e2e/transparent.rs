@@ -2,7 +2,7 @@
 //! destinations, from the address and port of their client, with a congestion control on each side.
 //! weir does not connect to itself for a client that means weir; without the right to it weir does
 //! not start, and says why. How: the real binary between two networks of the test. Needs root.
-//! docs/semantics.md §24.
+//! docs/transparent.md.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 //! whatever Host says, from the client's address, and at first from its port. Each client has
 //! separate connections; servers of the configuration see clients in the same way; weir does not
 //! connect to itself; a reload changes where requests go. How: the real binary between two networks
-//! of the test. Needs root. docs/semantics.md §24.
+//! of the test. Needs root. docs/transparent.md#http-on-transparent-listeners.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

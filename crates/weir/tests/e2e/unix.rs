@@ -1,6 +1,7 @@
 //! Proves: servers that listen on unix sockets are servers like others: requests, pipelining, every
 //! pool, tunnels, TLS, probes, orders, reloads; an unreachable one is reported and returns
-//! automatically. How: the real binary, servers behind unix sockets. docs/semantics.md §15.
+//! automatically. How: the real binary, servers behind unix sockets.
+//! docs/unix-sockets.md#servers-on-unix-sockets.
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

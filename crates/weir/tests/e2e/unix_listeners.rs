@@ -1,7 +1,8 @@
 //! Proves: clients on unix sockets are served like others, in every protocol. They have no address,
 //! and a trusted one may speak for others. The socket's file has its rights and replaces only a
 //! dead socket. It comes and goes with reloads, upgrades and the end without a refused connection.
-//! How: the real binary, with clients on sockets in a folder of the test. docs/semantics.md §20.
+//! How: the real binary, with clients on sockets in a folder of the test.
+//! docs/unix-sockets.md#clients-on-unix-sockets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,7 +1,7 @@
 //! Proves: a new program takes over from a running weir unnoticed: under load, with other numbers of workers, for idle
 //! clients, streams and tunnels, for clients of status and metrics. An upgrade that fails, in whatever way, changes
 //! nothing and is reported. Sockets of a service manager are used and survive. How: the real binary upgraded to itself
-//! with traffic through it, and programs in its place that are not weir. docs/semantics.md §16.
+//! with traffic through it, and programs in its place that are not weir. docs/upgrade.md.
 //!
 //! `WEIR_UPGRADES` sets how often the first of these upgrades: `make chaos`.
 

@@ -1,6 +1,6 @@
 //! Proves with sockets: bodies reach their servers before they end, while responses flow back. weir
 //! waits for a server's reply to Expect: 100-continue. Responses outlast every timeout for idle
-//! clients and for servers whose responses have not begun. docs/semantics.md §1, §4.
+//! clients and for servers whose responses have not begun. docs/http1.md, docs/retries.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

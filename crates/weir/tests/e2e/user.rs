@@ -1,7 +1,7 @@
 //! Proves: a weir with `user` that root starts runs as that user in every thread, for good, and
 //! serves, reloads, reopens its log and is upgraded as that user. Everything that only root could
 //! open is open, and weir warns at the start of what only root could open again. How: the real
-//! binary, started as root with separate users in a mount namespace. docs/semantics.md §19.
+//! binary, started as root with separate users in a mount namespace. docs/privileges.md.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! Proves: a route with `users` takes only requests with a valid name and password; with the real
 //! binary, by HTTP/1.1 and HTTP/2, with uploads. A changed file, and a file from another
 //! configuration, are in force when `weir reload` returns. How: files by `weir passwd`, raw
-//! clients, curl, and what the server and the log see. docs/semantics.md §14.
+//! clients, curl, and what the server and the log see. docs/basic-auth.md.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -52,7 +52,7 @@ const HOOKS: &str = "table ip hooks {
     chain postrouting { type filter hook postrouting priority filter; }
 }
 ";
-/// As in docs/semantics.md §24.
+/// As in docs/transparent.md.
 const TPROXY: &str = "table ip weir {
     chain prerouting {
         type filter hook prerouting priority mangle;

@@ -1,5 +1,5 @@
 //! PURGE over HTTP: lets authorised clients purge the responses of a URL (stage cache). Called
-//! where a request would be forwarded. docs/semantics.md §26.
+//! where a request would be forwarded. docs/cache-rules.md.
 //!
 //! PURGE is a method that no RFC defines and all caches know. It works only where a route lists the
 //! clients that may use it (`purge-from`); elsewhere it is a method like any other. The client is

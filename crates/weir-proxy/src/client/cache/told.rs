@@ -6,7 +6,7 @@
 //! their servers get the same facts. Not included are the facts about every client, with which no
 //! stored response would be found again: its address in the forwarding fields, and the identifiers
 //! of the request. A server whose responses depend on those has to say so, by `private` or Vary
-//! (docs/semantics.md §26). Called wherever a key is made, so that no two keys differ. Bound: that
+//! (docs/cache-rules.md). Called wherever a key is made, so that no two keys differ. Bound: that
 //! of rendered rules, and a certificate.
 
 use weir_cache::{KeyRules, Place, Request, put_key};

@@ -1,5 +1,5 @@
 //! When encoders flush, move to another thread and come back, and when compressed responses end
-//! (stage reply). docs/semantics.md §18.
+//! (stage reply). docs/compression.md.
 //!
 //! At the end of a turn, all received input of a large response leaves with its encoder as one
 //! [`Job`](crate::request::encoding::Job); input that arrives meanwhile is the next job, as soon as

@@ -1,5 +1,5 @@
 //! Memory of idle encoders, for new responses: so that a client that reads nothing does not keep
-//! other responses from being compressed (stage reply). docs/semantics.md §18.
+//! other responses from being compressed (stage reply). docs/compression.md.
 //!
 //! An encoder whose client takes nothing, or whose server sends nothing, is idle. When memory for
 //! another encoder is short, the encoders that have been idle longest are freed. Their responses

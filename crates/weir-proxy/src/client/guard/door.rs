@@ -5,7 +5,7 @@
 //! handshake; the code that runs the handshake owns the door, and `Clients::accepted` then does not
 //! judge the client again. The cost of a handshake is charged before the step that does the work,
 //! and taken back at once if the step did none: so of the clients admitted at the same time no more
-//! than the limit complete handshakes. docs/semantics.md §21.
+//! than the limit complete handshakes. docs/limits.md.
 
 use std::net::IpAddr;
 use std::sync::Arc;

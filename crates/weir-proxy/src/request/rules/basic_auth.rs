@@ -2,7 +2,7 @@
 //!
 //! Compiled by weir-config, held by the rules of the route. Credentials are verified outside the
 //! workers (`client/visitors.rs`); here are the challenge and the fate of the field.
-//! docs/semantics.md §14.
+//! docs/basic-auth.md.
 
 use std::path::Path;
 use std::sync::Arc;

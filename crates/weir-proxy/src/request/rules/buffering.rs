@@ -1,5 +1,5 @@
 //! When a request with an incomplete body is forwarded: `request-buffering` of a route
-//! (docs/semantics.md §1).
+//! (docs/http1.md).
 //!
 //! Pure. Read by `Clients::read_body` (`client/uploads.rs`), which keeps the times. Bound:
 //! [`GATHER_US`].

@@ -1,5 +1,5 @@
 //! `compress` of a route: which coding a client accepts, and which responses get one.
-//! docs/semantics.md §18.
+//! docs/compression.md.
 //!
 //! The client's coding is determined when its request is routed ([`Compress::accepted`]), the
 //! coding of the response when its head arrives ([`Accepted::judge`]). Pure: functions of the rule

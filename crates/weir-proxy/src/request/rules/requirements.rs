@@ -3,7 +3,7 @@
 //!
 //! Checked when a request is routed, after `allow` and `deny` and before passwords, servers and the
 //! body (`client/ruling.rs`). Pure. Bound: linear in the head, times the patterns. RFC 9110 §8.3,
-//! §15.5.4, §15.5.16, §15.5.20; docs/semantics.md §14.
+//! §15.5.4, §15.5.16, §15.5.20; docs/routes.md#what-a-route-requires.
 
 use weir_http::{Fields, RequestHead, is_token};
 

@@ -5,7 +5,7 @@
 //! is as close to the shares as possible after any number of requests, over all workers (a
 //! golden-ratio sequence: Weyl, 1916). With a key the same key is always on the same side, in each
 //! weir and on each route with the same shares; a larger first share keeps the keys that it had.
-//! docs/semantics.md §14.
+//! docs/traffic-splitting.md.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,5 @@
-//! Proves: depth is earned as docs/semantics.md §3a says and lost on doubt. How: every event in every state, the doubling
+//! Proves: depth is earned as
+//! docs/connections.md#trust-in-a-server says and lost on doubt. How: every event in every state, the doubling
 //! step by step, and a property against a model that only remembers the list of events.
 
 use proptest::prelude::*;
