@@ -1,5 +1,5 @@
-//! The option table as a page for man(5), `weir.kdl(5)`: what docs/configuration.md has, for a terminal. Called by `weir man`, from which packages
-//! are built. Pure; the language is that of man(7).
+//! The option table as a page for man(5), `weir.kdl(5)`: what the pages that docs/configuration.md
+//! lists have, for a terminal. Called by `weir man`, from which packages are built. Pure; the language is that of man(7).
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ fn write_block(out: &mut String, block: &'static Block, path: &'static str, writ
         _ => format!("{} in {path}", block.beginnings().join(", ")),
     };
     let _ = writeln!(out, ".SS {}", escaped(&heading));
-    let times = if block.repeats || block.name.is_empty() { "" } else { " May stand once." };
+    let times = if block.repeats || block.name.is_empty() { "" } else { " At most one." };
     paragraph(out, &format!("{}{times}", block.help));
     block.rows().for_each(|row| write_row(out, block, row));
     block.blocks.iter().for_each(|inner| write_block(out, inner, block.name, written));

@@ -234,33 +234,59 @@ fn errors_for_programs_have_places() {
     assert_eq!(unknown["help"], "did you mean `listen`?");
 }
 
+/// The pages with the option table, each with some of its blocks.
+const OPTION_PAGES: [&str; 9] = [
+    "docs/configuration-listen.md",
+    "docs/configuration-clients.md",
+    "docs/configuration-upstream.md",
+    "docs/configuration-servers.md",
+    "docs/configuration-routes.md",
+    "docs/configuration-cache.md",
+    "docs/configuration-forward.md",
+    "docs/configuration-shield.md",
+    "docs/configuration-process.md",
+];
+
+/// Pages whose examples must be valid, besides those with options.
+const PAGES_WITH_EXAMPLES: [&str; 6] =
+    ["docs/configuration.md", "docs/balancing.md", "docs/forward.md", "docs/start.md", "docs/examples.md", "README.md"];
+
+/// Each block is on exactly one page, by its heading. To add a block, put its heading between the
+/// marks of a page and run this with `UPDATE=1`.
 #[test]
-fn the_reference_page_is_the_option_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (head, rest) = page.split_once("<!-- options -->\n").unwrap();
-    let (_, tail) = rest.split_once("<!-- end of options -->").unwrap();
-    let wanted = format!("{head}<!-- options -->\n{}<!-- end of options -->{tail}", weir_config::reference());
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &wanted).unwrap();
+fn the_option_pages_are_the_option_table() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let reference = weir_config::reference();
+    let mut left: Vec<&str> = reference.split("### ").skip(1).collect();
+    for page in OPTION_PAGES {
+        let path = root.join(page);
+        let text = fs::read_to_string(&path).unwrap();
+        let (head, rest) = text.split_once("<!-- options -->\n").unwrap();
+        let (own, tail) = rest.split_once("<!-- end of options -->").unwrap();
+        let mut wanted = format!("{head}<!-- options -->\n");
+        for heading in own.lines().filter_map(|line| line.strip_prefix("### ")) {
+            let at = left.iter().position(|section| section.lines().next() == Some(heading));
+            let at = at.unwrap_or_else(|| panic!("{page}: {heading} is no block, or is on two pages"));
+            wanted.push_str("### ");
+            wanted.push_str(left.remove(at));
+        }
+        wanted.push_str("<!-- end of options -->");
+        wanted.push_str(tail);
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, &wanted).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, wanted, "run UPDATE=1 cargo test -p weir-config");
     }
-    let page = fs::read_to_string(&path).unwrap();
-    assert_eq!(page, wanted, "run UPDATE=1 cargo test -p weir-config");
+    let left: Vec<_> = left.iter().filter_map(|section| section.lines().next()).collect();
+    assert!(left.is_empty(), "these blocks are on no page: {left:?}");
 }
 
 #[test]
 fn examples_of_the_pages_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages = [
-        "docs/configuration.md",
-        "docs/balancing.md",
-        "docs/forward.md",
-        "docs/start.md",
-        "docs/examples.md",
-        "README.md",
-    ]
-    .map(|page| fs::read_to_string(root.join(page)).unwrap());
-    let page = pages.concat();
+    let pages = OPTION_PAGES.iter().chain(&PAGES_WITH_EXAMPLES);
+    let page: String = pages.map(|page| fs::read_to_string(root.join(page)).unwrap()).collect();
     let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());
     for example in examples {

@@ -9,7 +9,7 @@ pub(super) const METRICS: Row = row(
     "metrics",
     Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
     Default::Is("off"),
-    "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
+    "Address that serves the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` to every program that can connect.",
 );
 
 /// Names by which browsers may ask for them.
@@ -17,5 +17,5 @@ pub(super) const HOSTS: Row = row(
     "metrics-hosts",
     Kind::List("`*`, a host name, or `*.` and a domain", texts::host_pattern),
     Default::Absent,
-    "Names by which browsers may ask for `metrics`, beside addresses, names without a dot and the name of this machine. Other names get 421, so that no page of a stranger reads them (DNS rebinding). Programs may ask for any name.",
+    "Host names by which browsers may request `metrics`, besides addresses, names without a dot and the name of this machine. Other names get 421, so that no foreign page can read them (DNS rebinding). Programs may use any name.",
 );

@@ -12,13 +12,13 @@ pub(super) const SHUTDOWN: Block = Block {
             "delay",
             Kind::Time(0, HOUR),
             Default::Is("0s"),
-            "How long clients are taken that still come, while `/readyz` answers 503 and the service manager knows: time for balancers to look away.",
+            "How long weir still accepts clients while `/readyz` answers 503 and the service manager knows: time for balancers to look away.",
         ),
         row(
             "drain",
             Kind::Time(0, DAY),
             Default::Is("30s"),
-            "How long what was asked may take to be answered after that; tunnels may stay as long.",
+            "How long requests may take to be answered after that; tunnels may stay as long.",
         ),
     ],
     ..BLOCK

@@ -6,27 +6,27 @@ use crate::texts;
 
 pub(super) const TCP: Block = Block {
     name: "tcp",
-    help: "Plain TCP: connections to its `listen` are passed on as they are to a server of `proxy` (docs/tcp.md). Needs neither `listen` nor `route` at the top.",
+    help: "Plain TCP: weir passes connections to its `listen` unchanged to a server of `proxy` (docs/tcp.md). Needs neither `listen` nor `route` at the top.",
     options: &[
         row(
             "proxy",
             Kind::Text("the name of an upstream", texts::upstream_name),
             Default::Absent,
-            "The upstream whose servers have the connections, with `sni` those that ask for none of its names. Routes can't lead to it as well.",
+            "The upstream whose servers get the connections; with `sni`, those that request none of its names. Routes cannot use the same upstream.",
         ),
         row(
             "hello-timeout",
             TIMEOUT,
             Default::Is("5s"),
-            "With `sni`: how long a client may take for its first message of TLS; then it is reset.",
+            "With `sni`: how long a client may take to send its first TLS message; then weir resets the connection.",
         ),
         row(
             "idle-timeout",
             TIMEOUT,
             Default::Is("1h"),
-            "After so long without a byte either way a connection is reset on both sides.",
+            "weir resets a connection on both sides after this long without a byte either way.",
         ),
-        row("half-close-timeout", TIMEOUT, Default::Is("1m"), "The same from when one side has ended its direction."),
+        row("half-close-timeout", TIMEOUT, Default::Is("1m"), "The same, once one side has ended its direction."),
     ],
     blocks: &[LISTEN, SNI],
     repeats: true,
@@ -35,18 +35,18 @@ pub(super) const TCP: Block = Block {
 
 const SNI: Block = Block {
     name: "sni",
-    help: "Clients that ask for these names in their first message of TLS have another upstream. The message is looked into, and passed on unchanged: weir needs no certificate.",
+    help: "Clients that request these names in their first TLS message get another upstream. weir reads the message and passes it on unchanged: it needs no certificate.",
     positional: &[row(
         "name",
         Kind::List("a name, or `*.` and a domain", texts::host_pattern),
         Default::Required,
-        "Names; `*.example.org` is every name below `example.org`, not itself. The exact one counts, then the longest domain.",
+        "Names; `*.example.org` is every name below `example.org`, not itself. An exact name wins, then the longest domain.",
     )],
     options: &[row(
         "proxy",
         Kind::Text("the name of an upstream", texts::upstream_name),
         Default::Required,
-        "The upstream whose servers have them.",
+        "The upstream whose servers get them.",
     )],
     repeats: true,
     ..BLOCK

@@ -6,7 +6,7 @@ use crate::texts;
 
 pub(super) const TLS: Block = Block {
     name: "tls",
-    help: "Clients of this address speak TLS (https). At least one `certificate`. Without this block they don't. One at most.",
+    help: "Clients of this address speak TLS (https). At least one `certificate`. Without this block they do not speak TLS. At most one.",
     options: &[
         row(
             "min-version",
@@ -18,49 +18,49 @@ pub(super) const TLS: Block = Block {
             "strict-sni",
             Kind::Flag,
             Default::Is("#false"),
-            "Refuse clients that ask for a name that no certificate has, or for none. Otherwise they get the first certificate.",
+            "Reject clients that request a name (SNI) that no certificate has, or no name. Otherwise such clients get the first certificate.",
         ),
         row(
             "tickets",
             Kind::Flag,
             Default::Is("#true"),
-            "Clients may resume a session for 12 hours, which is cheaper. With `client-auth` they never do.",
+            "Clients may resume a session for 12 hours, which is cheaper. With `client-auth` clients may never resume one.",
         ),
         row(
             "ticket-keys",
             Kind::Or("auto", &Kind::Text("a path", texts::forward::file)),
             Default::Is("auto"),
-            "Keys that tickets are sealed with, for several weirs whose clients resume sessions with any of them, at listeners of the same port and the same names: a key a line, 80 bytes in base64, the newest last. The last three open tickets, the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
+            "File with the keys that seal tickets, for several weirs whose clients resume sessions with any of them, at listeners with the same port and the same names. The file has one key a line, 80 bytes in base64, the newest last. The last three keys open tickets; the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
         ),
         row(
             "client-auth",
             Kind::Word(&["off", "optional", "require"]),
             Default::Is("off"),
-            "Whether clients show a certificate. What they show must be good; with `require` who shows none is refused, too.",
+            "Whether clients show a certificate. A certificate that a client shows must be valid. `require` also rejects clients that show none.",
         ),
         row(
             "client-ca",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "Who may have signed certificates of clients: certificates of CAs in PEM. With `client-auth` it must be there. Read again when it changes.",
+            "CA certificates in PEM that may have signed client certificates. Required with `client-auth`. Read again when it changes.",
         ),
         row(
             "client-crl",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "Which certificates of clients were revoked: lists (CRL) in PEM, or one in DER. Then every CA in a client's chain must have one that is in time. Read again when it changes. Without this option nobody looks.",
+            "Which client certificates were revoked: lists (CRL) in PEM, or one in DER. With this option every CA in a client's chain must have a list that is in date. Read again when it changes. Without this option weir does not check revocation.",
         ),
         row(
             "client-cert-field",
             Kind::Flag,
             Default::Is("#false"),
-            "Tell servers the certificate that a client has shown, in `Client-Cert` (RFC 9440). What clients of any address say in this field and in `Client-Cert-Chain` is removed then.",
+            "Send servers the certificate that a client has shown, in `Client-Cert` (RFC 9440). With this option weir removes this field and `Client-Cert-Chain` from requests of clients of every address.",
         ),
         row(
             "handshake-timeout",
             TIMEOUT,
             Default::Is("10s"),
-            "From the accept to the end of the handshake; over it the connection is closed.",
+            "Longest time from the accept to the end of the handshake; then weir closes the connection.",
         ),
     ],
     blocks: &[CERTIFICATE],
@@ -70,37 +70,37 @@ pub(super) const TLS: Block = Block {
 
 pub(super) const TO_SERVERS: Block = Block {
     name: "tls",
-    help: "Connections to these servers speak TLS (https), 1.2 or 1.3. Without this block they don't. One at most. Files are read again when they change.",
+    help: "Connections to these servers use TLS (https), 1.2 or 1.3. Without this block they do not. At most one. Files are read again when they change.",
     options: &[
         row(
             "verify",
             Kind::Flag,
             Default::Is("#true"),
-            "Servers must have a certificate for `name`, signed by one of `ca`. Without this whoever is between reads and changes everything.",
+            "Servers must have a certificate for `name`, signed by one of `ca`. Otherwise any machine on the path can read and change everything.",
         ),
         row(
             "ca",
             Kind::Or("system", &Kind::Text("a path", texts::forward::file)),
             Default::Is("system"),
-            "Who may have signed it: certificates of CAs in PEM, or those that the system trusts, as they are at the start.",
+            "CAs that may have signed the servers' certificates: certificates of CAs in PEM, or those that the system trusts, as they are at the start.",
         ),
         row(
             "name",
             Kind::Text("a host name or an address", texts::peer_name),
             Default::Absent,
-            "What the certificates of all these servers must be for, and what is asked for (SNI). Without this option it is the host of each `server` as it stands there. An IP address must be in the certificate, and is not asked for.",
+            "The name that the certificates of all these servers must have, and that weir requests (SNI). Without this option it is the host of each `server` as written. An IP address must be in the certificate, and weir does not request it.",
         ),
         row(
             "certificate",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "What weir shows to servers that ask who it is: a chain in PEM, the certificate itself first.",
+            "The chain that weir shows to servers that request a client certificate, in PEM, the certificate itself first.",
         ),
         row(
             "key",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "Its private key in PEM, not encrypted. Without this option it is in `certificate`.",
+            "The private key of that certificate in PEM, not encrypted. Without this option it is in `certificate`.",
         ),
     ],
     repeats: true,
@@ -109,7 +109,7 @@ pub(super) const TO_SERVERS: Block = Block {
 
 const CERTIFICATE: Block = Block {
     name: "certificate",
-    help: "A certificate with its key. Its own names say which clients get it; of two with the same names they get the one whose kind of key they understand, ECDSA first. Both files are read again when they change.",
+    help: "A certificate with its key. Clients get it by the names in it. Of two certificates with the same names, a client gets the one whose kind of key it understands, ECDSA first. Both files are read again when they change.",
     positional: &[row(
         "file",
         Kind::Text("a path", texts::forward::file),
@@ -121,13 +121,13 @@ const CERTIFICATE: Block = Block {
             "key",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "The private key in PEM, not encrypted. Without this option it is in `file`.",
+            "The private key in PEM, not encrypted. Without this option the key is in `file`.",
         ),
         row(
             "ocsp",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "An OCSP response in DER, which clients get with the certificate while it is about it and in time. Read again when it changes; weir fetches none.",
+            "An OCSP response in DER, which clients get with the certificate while it is about that certificate and in date. Read again when it changes; weir fetches none.",
         ),
     ],
     repeats: true,

@@ -6,12 +6,12 @@ use crate::texts;
 
 pub(super) const USER: Block = Block {
     name: "user",
-    help: "Who a weir is that was started as root, once it has bound its listeners and read its keys (docs/privileges.md).",
+    help: "The user that weir becomes when it was started as root, once it has bound its listeners and read its keys (docs/privileges.md).",
     positional: &[row(
         "name",
         Kind::Text("a user", texts::account),
         Default::Required,
-        "A name in /etc/passwd, or a number. With `root` it stays root, and does not warn of that.",
+        "A name in /etc/passwd, or a number. With `root` weir remains root, and does not warn of that.",
     )],
     options: &[
         row(

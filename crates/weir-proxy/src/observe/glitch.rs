@@ -41,15 +41,15 @@ kinds! {
         TargetRaw = "target-raw",
         /// A field that is dropped because its name contains `_`.
         Underscore = "underscore",
-        /// Connection lists a field that may not be taken away, such as Host or Cookie.
+        /// Connection lists a field that may not be removed, such as Host or Cookie.
         ConnectionList = "connection-list",
         /// A field twice that has one value, such as Authorization, Cookie or Content-Type.
         FieldRepeated = "field-repeated",
-        /// A target with another host than Host.
+        /// A target with a different host than Host.
         OtherHost = "other-host",
         /// An Upgrade that is ignored: invalid, h2c, with a body, in HTTP/1.0 or not named by Connection.
         UpgradeIgnored = "upgrade-ignored",
-        /// A field `Proxy`, which programs behind CGI take for their configuration; it is dropped.
+        /// A field `Proxy`, which CGI programs take for their configuration; it is dropped.
         ProxyField = "proxy-field",
         /// A body with GET, HEAD, DELETE or TRACE.
         BodyUnexpected = "body-unexpected",
@@ -61,13 +61,13 @@ kinds! {
         ChunkCrumbs = "chunk-crumbs",
         /// A trailer, which is dropped.
         TrailerDropped = "trailer-dropped",
-        /// A stream of HTTP/2 that its client reset before its answer began.
+        /// A stream of HTTP/2 that its client reset before its response began.
         ResetEarly = "h2-reset-early",
-        /// A stream of HTTP/2 that an error of the client's made weir reset.
+        /// A stream of HTTP/2 that weir reset because of an error of the client.
         ForcedReset = "h2-forced-reset",
         /// More streams of HTTP/2 at once than were announced.
         StreamRefused = "h2-refused",
-        /// Frames of HTTP/2 that nobody needed, such as PING, more than now and then.
+        /// Needless frames of HTTP/2, such as PING, more than now and then.
         Chatter = "h2-chatter",
         /// A head in several frames of HTTP/2.
         Continuation = "h2-continuation",
@@ -87,17 +87,17 @@ kinds! {
 kinds! {
     /// What a server can do.
     UpstreamGlitch {
-        /// Line ends behind an answer that don't belong to it.
+        /// Line ends after a response that do not belong to it.
         BlankLine = "blank-line",
         /// 100 Continue for a request that does not ask for it.
         ContinueUnasked = "continue-unasked",
-        /// The fifth interim answer (1xx) to one request, or a later one.
+        /// The fifth interim response (1xx) to one request, or a later one.
         InterimMany = "interim-many",
         /// A folded field line, which is unfolded.
         LineFold = "line-fold",
         /// White space between a field's name and its colon, which is removed.
         NameSpaced = "name-spaced",
-        /// Connection lists a field that may not be taken away, such as Set-Cookie or Content-Length.
+        /// Connection lists a field that may not be removed, such as Set-Cookie or Content-Length.
         ConnectionList = "connection-list",
         /// A field twice that has one value, such as Content-Type, Date or Location.
         FieldRepeated = "field-repeated",
@@ -105,7 +105,7 @@ kinds! {
         ChunkExtension = "chunk-extension",
         /// 128 chunks of less than 8 bytes each that came together.
         ChunkCrumbs = "chunk-crumbs",
-        /// A trailer that may not be one, such as Content-Type; it is dropped.
+        /// A field that may not be a trailer, such as Content-Type; it is dropped.
         TrailerDropped = "trailer-dropped",
     }
 }

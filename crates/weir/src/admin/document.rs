@@ -569,6 +569,8 @@ mod tests {
             }],
             suspects: vec![Suspect::default()],
             limits: vec![Limit::default()],
+            cache: Some(CacheFigures::default()),
+            io: Io { interception: Some(Interception::default()), ..Io::default() },
             usage: Some(Usage {
                 destinations: Uses { rows: vec![Use::default()], ..Uses::default() },
                 ..Usage::default()
@@ -588,16 +590,16 @@ mod tests {
         }
         found.retain(|name| !name.ends_with("xx"));
         assert!(found.len() > 60, "{found:?}");
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status.md");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status-document.md");
         let page = std::fs::read_to_string(path).unwrap();
         let section = page.split("\n## ").find(|section| section.starts_with("The document")).unwrap();
         let named: BTreeSet<String> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         let missing: Vec<_> = found.difference(&named).collect();
-        assert!(missing.is_empty(), "docs/status.md does not name {missing:?}");
+        assert!(missing.is_empty(), "docs/status-document.md does not name {missing:?}");
         // The other way round: names in the first column of a table.
         let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
         for name in cells.flat_map(|cell| cell.split(['`', ',', ' '])).filter(|name| !name.is_empty()) {
-            assert!(found.contains(name), "docs/status.md names {name}, which does not exist");
+            assert!(found.contains(name), "docs/status-document.md names {name}, which does not exist");
         }
     }
 }

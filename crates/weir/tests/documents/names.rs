@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::items::has_item;
 use super::markdown::{links, quoted};
-use super::sources::{Source, all_words, rust_files, words};
+use super::sources::{Source, all_words, files, rust_files, words};
 use super::{DOCUMENTS, PROMISES, nothing_found, read, root};
 
 /// Whether a word looks like a file of the repository.
@@ -82,31 +82,13 @@ fn documents_name_what_exists() {
     nothing_found(&findings);
 }
 
-/// Documents for users, whose links must lead somewhere.
-const PAGES: &[&str] = &[
-    "README.md",
-    "CHANGELOG.md",
-    "STYLE.md",
-    "docs/commands.md",
-    "docs/common-options.md",
-    "docs/configuration.md",
-    "docs/examples.md",
-    "docs/guarantees.md",
-    "docs/install.md",
-    "docs/not-supported.md",
-    "docs/operate.md",
-    "docs/start.md",
-    "docs/status.md",
-];
-
 #[test]
 fn links_lead_to_files() {
     let mut findings = Vec::new();
-    for document in DOCUMENTS.iter().chain(PROMISES).chain(PAGES) {
-        let folder = root().join(document).parent().expect("a folder").to_path_buf();
-        let text = read(document);
-        for link in links(&text).iter().filter(|link| !folder.join(link).exists()) {
-            findings.push(format!("{document}: the link {link} leads nowhere"));
+    for document in files(|path| path.ends_with(".md")) {
+        let folder = root().join(&document.path).parent().expect("a folder").to_path_buf();
+        for link in links(&document.text).iter().filter(|link| !folder.join(link).exists()) {
+            findings.push(format!("{}: the link {link} leads nowhere", document.path));
         }
     }
     nothing_found(&findings);

@@ -28,23 +28,23 @@ names! {
     Msec = "msec",
     /// When the request's head was complete, in seconds since 1970.
     StartMsec = "start_msec",
-    /// The client's address: that of the connection, or the one for which a trusted proxy has passed the request on.
+    /// The client's address: that of the connection, or the one that a trusted proxy has named.
     RemoteAddr = "remote_addr",
-    /// The client's port; `-` where a trusted proxy has told the address.
+    /// The client's port; `-` where a trusted proxy has named the address.
     RemotePort = "remote_port",
     /// The address of the other end of the connection, which may be a trusted proxy.
     RealipRemoteAddr = "realip_remote_addr",
     /// The port of the other end of the connection.
     RealipRemotePort = "realip_remote_port",
-    /// The user of the forward proxy, or of a route with `users`, as verified; otherwise `-`: a name that nobody checked is no fact.
+    /// The verified user of the forward proxy, or of a route with `users`; otherwise `-`, because an unverified name is no fact.
     RemoteUser = "remote_user",
-    /// The request line; of a refused request the first line as it came.
+    /// The request line; of a rejected request the first line as it came.
     Request = "request",
     /// The method.
     RequestMethod = "request_method",
-    /// The target as it came, with its query; where anything looks at paths, with the path that is forwarded.
+    /// The target as it came, with its query; where an option evaluates paths, with the path that is forwarded.
     RequestUri = "request_uri",
-    /// `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without what is said in HTTP.
+    /// `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without values of HTTP.
     ServerProtocol = "server_protocol",
     /// `https` over TLS, `http` without; `tcp` of a connection of `tcp`.
     Scheme = "scheme",
@@ -52,13 +52,13 @@ names! {
     TlsVersion = "tls_version",
     /// The cipher suite, as `TLS_AES_128_GCM_SHA256`.
     TlsCipher = "tls_cipher",
-    /// The name that the client asked for in the TLS handshake (SNI).
+    /// The name that the client requested in the TLS handshake (SNI).
     TlsName = "tls_name",
     /// `r` where the connection resumed an earlier TLS session, `.` where not.
     TlsResumed = "tls_resumed",
-    /// Whose certificate the client has shown in the TLS handshake, as `CN=partner,O=Example,C=DE` (RFC 4514).
+    /// The subject of the certificate that the client has shown in the TLS handshake, as `CN=partner,O=Example,C=DE` (RFC 4514).
     TlsClientSubject = "tls_client_subject",
-    /// The host that was asked for, in small letters, without port.
+    /// The requested host, in small letters, without port.
     Host = "host",
     /// The identifier that servers get with `request-id` of `client`.
     RequestId = "request_id",
@@ -66,19 +66,19 @@ names! {
     TraceId = "trace_id",
     /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.
     RequestLength = "request_length",
-    /// Status of the answer; 499: the client left before it began; 444: the connection ended before it began.
+    /// Status of the response; 499: the client left before it began; 444: the connection ended before it began.
     Status = "status",
-    /// Bytes sent to the client behind the head, with the framing of chunks.
+    /// Bytes sent to the client after the head, with the framing of chunks.
     BodyBytesSent = "body_bytes_sent",
     /// Bytes sent to the client.
     BytesSent = "bytes_sent",
-    /// The coding in which weir has compressed the answer: `zstd`, `br` or `gzip`.
+    /// The coding in which weir has compressed the response: `zstd`, `br` or `gzip`.
     CompressedBy = "compressed_by",
-    /// Bytes of the answer before for each byte after that, as `4.25`.
+    /// Bytes of the response before compression for each byte after it, as `4.25`.
     CompressionRatio = "compression_ratio",
     /// What a request got of a route with `cache`: `hit`, `stale`, `revalidated`, `miss`, `collapsed`, `bypass` or `hit-for-miss`.
     Cache = "cache",
-    /// From the complete head to the moment when the kernel had taken the last byte of the answer.
+    /// From the complete head to the moment when the kernel had taken the last byte of the response.
     RequestTime = "request_time",
     /// From the complete head to the last byte of the request's body.
     BodyTime = "body_time",
@@ -88,11 +88,11 @@ names! {
     UpstreamConnectTime = "upstream_connect_time",
     /// From the first to the last time that the request was put on a connection; 0 without repetition.
     RetryTime = "retry_time",
-    /// From the last time that the request was put on a connection to the head of the answer.
+    /// From the last time that the request was put on a connection to the head of the response.
     UpstreamHeaderTime = "upstream_header_time",
-    /// The same to the end of the answer.
+    /// The same to the end of the response.
     UpstreamResponseTime = "upstream_response_time",
-    /// From the end of the server's answer to when the kernel had taken its last byte for the client.
+    /// From the end of the server's response to when the kernel had taken its last byte for the client.
     SendTime = "send_time",
     /// Name of the upstream.
     UpstreamName = "upstream_name",
@@ -102,19 +102,19 @@ names! {
     UpstreamConnection = "upstream_connection",
     /// Requests answered or waiting on that connection when this one was put on it; 0: it was the first.
     UpstreamReuse = "upstream_reuse",
-    /// Worker that owns that connection; another one than `$worker` when the request crossed.
+    /// Worker that owns that connection; different from `$worker` when the request crossed.
     UpstreamWorker = "upstream_worker",
     /// Worker that owns the client's connection.
     Worker = "worker",
     /// How often the request was put on a connection; 0: never.
     Tries = "tries",
-    /// Glitches of the client's connection so far: what is strange there although it is legal.
+    /// Glitches of the client's connection so far: strange but legal events.
     Glitches = "glitches",
     /// Who ended the exchange before its time: `client`, `server` or `weir`; `none` when it is complete.
     EndedBy = "ended_by",
     /// Where it ended: `head`, `body`, `queue`, `connect`, `wait`, `answer`, `deliver`, `tunnel`, or `done`.
     Phase = "phase",
-    /// Why it ended before its time, the word of the answer and of the counters, such as `forward-timeout`.
+    /// Why it ended before its time, the word of the response and of the counters, such as `forward-timeout`.
     Reason = "reason",
 }
 
