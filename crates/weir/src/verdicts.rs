@@ -1,5 +1,5 @@
 //! Verdicts on servers that weir does not pipeline until an operator clears them, kept over a
-//! restart (docs/pipelining.md#verdicts).
+//! restart (docs/pipelining-trust.md#verdicts).
 //!
 //! Workers report verdicts as events, which the main thread passes on ([`Verdicts::note`]). They
 //! get the verdicts of the file before they accept clients, and with each plan that adds a server

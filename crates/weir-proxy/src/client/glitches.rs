@@ -4,7 +4,7 @@
 //! Called where the odd branch is taken anyway, so that a usual message only costs one look at an
 //! empty set. Bound: `glitches-limit` of `client` and of each upstream. Above it a client is closed
 //! in order behind its last request, and a connection to a server behind the last request on it.
-//! docs/status.md#glitches
+//! docs/status-glitches.md#glitches
 
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 

@@ -2,7 +2,7 @@
 //!
 //! The worker that finds a reason informs the others, and a restarted worker finds the verdict in its [`Hints`](super::hints::Hints). The
 //! program keeps verdicts in a file, so that a restart of weir harms neither the server again nor the clients of a server that mixes
-//! answers up. docs/pipelining.md#verdicts
+//! answers up. docs/pipelining-trust.md#verdicts
 
 use crate::cross::doubt::Doubt;
 

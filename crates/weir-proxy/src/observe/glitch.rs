@@ -2,7 +2,7 @@
 //!
 //! One by itself says nothing; many on one connection are a program with a bug, or somebody who looks for one. They are
 //! counted for each connection and in all, and `glitches-limit` ends connections that make too many
-//! (`client/glitches.rs`). docs/status.md#glitches has the same tables. What is refused is no glitch: it has its own word
+//! (`client/glitches.rs`). docs/status-glitches.md#glitches has the same tables. What is refused is no glitch: it has its own word
 //! and ends the connection at once.
 
 /// Declares the kinds of one side once; the enumeration, the list and the words follow.

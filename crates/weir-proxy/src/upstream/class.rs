@@ -8,7 +8,7 @@
 //! was overtaken recently get a connection for themselves
 //! ([`RequestFlags::APART`](crate::request::pending_request::RequestFlags::APART)). The same applies to a class that takes far longer than
 //! the quickest class, because at low traffic nothing overtakes it, and to a class with long answers. Bound: [`CLASSES_MAX`] classes of
-//! 20 bytes; rarely used classes are replaced. The shapes of the first [`SHAPES_MAX`] are kept for status. docs/pipelining.md#what-may-follow-what
+//! 20 bytes; rarely used classes are replaced. The shapes of the first [`SHAPES_MAX`] are kept for status. docs/pipelining.md#kinds-of-requests
 
 use std::hash::{DefaultHasher, Hasher};
 

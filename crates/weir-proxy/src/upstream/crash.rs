@@ -6,7 +6,7 @@
 //! connection that ended, the crash is a doubt ([`DiesShared`](crate::cross::doubt::Doubt::DiesShared)). If requests were unanswered
 //! and none shared a connection, the server also crashes without pipelining, which is what [`Trust`](crate::upstream::trust::Trust)
 //! is told. A server that closes connections and accepts new ones has not crashed: many close after a number of responses.
-//! Bound: three words. docs/pipelining.md#trust
+//! Bound: three words. docs/pipelining-trust.md#trust
 
 use super::pool::Pool;
 use crate::base::keys::ServerIndex;

@@ -5,7 +5,7 @@
 //! more, the connection counts if it has ever had several requests at a time, and if a safe request has had no byte of an answer for
 //! [`SILENT_FACTOR`] times as long as the slowest thousandth of its server's answers take. The request's class must be as quick as the others, so
 //! that long polls do not count, and the server must have answered on another connection meanwhile, so that a server that hangs does not.
-//! [`SILENT_MAX`] of them are a doubt ([`FallsSilent`](crate::cross::doubt::Doubt::FallsSilent)). Bound: two numbers. docs/pipelining.md#trust
+//! [`SILENT_MAX`] of them are a doubt ([`FallsSilent`](crate::cross::doubt::Doubt::FallsSilent)). Bound: two numbers. docs/pipelining-trust.md#trust
 
 use super::lost::Loss;
 use super::pool::Pool;

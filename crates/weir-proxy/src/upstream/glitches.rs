@@ -1,7 +1,7 @@
 //! Counts glitches of servers, what is strange though legal, and closes connections that make more of them than they may.
 //!
 //! Called where the odd branch is taken anyway. Bound: `glitches-limit` of the upstream; above it a connection is closed behind what was
-//! asked on it. docs/status.md#glitches
+//! asked on it. docs/status-glitches.md#glitches
 
 use weir_http::{BodyOddities, Oddities, Oddity};
 

@@ -1,4 +1,4 @@
-//! Late answers: what is queued behind one goes elsewhere (head-of-line escape). docs/pipelining.md#what-may-follow-what
+//! Late answers: what is queued behind one goes elsewhere (head-of-line escape). docs/pipelining-stalls.md#late-responses
 //!
 //! The answer at the head of a connection takes far longer than its server usually needs ([`crate::upstream::slow_answer`]), although its
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and

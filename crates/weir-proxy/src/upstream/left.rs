@@ -1,4 +1,4 @@
-//! Connections whose next answer nobody waits for, because its client has left (stage schedule). docs/pipelining.md#loss-and-what-is-sent-again
+//! Connections whose next answer nobody waits for, because its client has left (stage schedule). docs/pipelining-loss.md#loss-and-what-is-sent-again
 //!
 //! Called by [`super::cancel`] when a client leaves, behind each answer, and by the timer of a connection. What was not sent to the server
 //! is taken back at once. What was sent is awaited for [`LEFT_US`], because most answers come by then and a connection costs more than the

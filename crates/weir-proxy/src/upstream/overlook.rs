@@ -7,7 +7,7 @@
 //! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof. An answer that comes at another time doubles the
 //! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. A server that has
 //! answered the last one of [`CLEARED_MIN`] batches by itself is not suspected any more: then nothing is sent twice because of this. Bound: four numbers.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#overlooked-requests
 
 /// The least patience.
 const PATIENCE_US_MIN: u64 = 100_000;

@@ -5,7 +5,7 @@
 //! connection: whatever has overlooked it is woken by that. The second answer is thrown away, and the connection is closed when nobody
 //! waits for it. When the first answer comes at once, again and again ([`crate::upstream::overlook`]), the server is doubted
 //! ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind others are helped without patience. Bound: once
-//! for each oldest request. docs/pipelining.md#what-may-follow-what
+//! for each oldest request. docs/pipelining-stalls.md#overlooked-requests
 
 use super::agenda::Ending;
 use super::cancel::Cancelled;

@@ -4,7 +4,7 @@
 //! an answer was the next one of its connection, not the time in line behind others. What is usual is the 95th percentile
 //! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
 //! Bound: 280 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#late-responses
 
 use crate::base::log_buckets::Scale;
 use crate::upstream::overlook::OverlookDetector;

@@ -1,5 +1,5 @@
 //! Proves: a server that dies of several requests on one connection is not pipelined any more, soon for good; one that is restarted, or
-//! dies of a request that is alone, is. docs/pipelining.md#trust
+//! dies of a request that is alone, is. docs/pipelining-trust.md#trust
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::upstream::trust::TrustState;

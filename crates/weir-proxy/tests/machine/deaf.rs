@@ -1,5 +1,5 @@
 //! Proves: a server that never answers again on connections that have had several requests at once is not pipelined for a while; one that is slow
-//! with some requests, or hangs, is not taken for such a one. docs/pipelining.md#trust
+//! with some requests, or hangs, is not taken for such a one. docs/pipelining-trust.md#trust
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::Plan;

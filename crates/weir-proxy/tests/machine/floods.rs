@@ -1,6 +1,6 @@
 //! Proves: however fast a client sends, and whatever receives bring after they were stopped, weir keeps no more of its input than a bound, reads all
 //! of it in the end, and takes no more than so many requests in a turn; a client that passes the bound in spite of that ends, and so does one that takes
-//! too long (docs/hostile.md H10, docs/buffers.md#bounds). How: segments of requests that weir answers by itself, with receives that take what
+//! too long (docs/hostile.md H10, docs/buffers-bounds.md#bounds). How: segments of requests that weir answers by itself, with receives that take what
 //! is there at once as those of io_uring do.
 
 use std::sync::Arc;

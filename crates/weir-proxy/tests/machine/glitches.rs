@@ -1,7 +1,7 @@
 //! Proves: what is strange though legal is counted by kind and for each connection, usual traffic counts nothing, and a
 //! connection that makes too much of it ends in order: what was asked is answered, the last answer says so, and counters
 //! and access log know why. How: each kind by itself, random mixtures against a count of their own, and limits with
-//! requests under way. docs/status.md#glitches
+//! requests under way. docs/status-glitches.md#glitches
 
 use weir_check::upstreams::check_honest;
 use weir_check::{Rules, StrictRequests};

@@ -1,6 +1,6 @@
 //! Proves: an answer that is far slower than usual holds up nobody but its own client, nothing that must not be repeated is
 //! repeated for it, and nothing is asked twice when that would gain nothing.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#late-responses
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};

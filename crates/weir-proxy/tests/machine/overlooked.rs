@@ -1,6 +1,6 @@
 //! Proves: a server that overlooks requests which came together is found, whether it closes such connections or keeps them, and nobody
 //! waits for that; one that is slow, stops for a while, or ends connections instead of answering is not taken for it.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#overlooked-requests
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
 //! Proves: a slow client stops only what it asked for, memory stays bounded, and large answers hold nobody else up.
-//! docs/buffers.md#bounds, docs/hostile.md H3.
+//! docs/buffers-bounds.md#bounds, docs/hostile.md H3.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
 //! Proves: what one worker finds out about a server that does not bear several requests at once all know, also those that begin anew; a verdict
-//! that was kept holds before anything is sent behind anything; an operator ends it. docs/pipelining.md#verdicts
+//! that was kept holds before anything is sent behind anything; an operator ends it. docs/pipelining-trust.md#verdicts
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::verdict::Verdict;

@@ -1,5 +1,5 @@
 //! The last two minutes of all clients, a sample a second, for the charts of the live page.
-//! docs/status.md#the-live-page.
+//! docs/status-metrics.md#the-live-page.
 //!
 //! Owned by the control thread, which adds a sample whenever it marks a second; workers do not know
 //! of it. Pure: the time is an argument. Bound: [`SAMPLES_MAX`] samples, and one histogram.

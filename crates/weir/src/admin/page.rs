@@ -1,5 +1,5 @@
 //! The live page at `/` of the metrics listener: one self-contained file.
-//! docs/status.md#the-live-page.
+//! docs/status-metrics.md#the-live-page.
 //!
 //! Called by `routes`. A browser runs only the script and uses only the style in the file: the
 //! policy of the response has their digests. The data comes from `/live.json`, and enters the page

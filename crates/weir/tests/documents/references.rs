@@ -2,7 +2,7 @@
 //! headings, and codes of hostile input.
 //!
 //! A comment cites from the top of the repository: `docs/retries.md`,
-//! `docs/hostile.md E18, E27`, `docs/status.md#glitches`; a document may also cite from its own
+//! `docs/hostile.md E18, E27`, `docs/status-glitches.md#glitches`; a document may also cite from its own
 //! folder. A code alone (`E18`) means the catalogue, which the same file must name once.
 
 use std::collections::{BTreeMap, BTreeSet};

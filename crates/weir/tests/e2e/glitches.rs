@@ -1,7 +1,7 @@
 //! Proves: the real binary counts what clients and servers do that is strange though legal, where
 //! operators look: status, the row of a connection, metrics, the access log. `glitches-limit` ends
 //! connections in order. How: a client and a server that do such things, over both drivers.
-//! docs/status.md#glitches
+//! docs/status-glitches.md#glitches
 
 use crate::kit::{Client, Ended, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Proves: the live page works in a browser under its own policy. It shows figures of what
 //! happened, connections, and a dead server with its reason before the healthy ones.
 //!
-//! How: headless Chromium, and the JSON beside it. docs/status.md#the-live-page.
+//! How: headless Chromium, and the JSON beside it. docs/status-metrics.md#the-live-page.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -3,7 +3,7 @@
 //! rehearses the server again.
 //!
 //! How: the real binary and servers that die when weir pipelines to them, or respond twice.
-//! docs/pipelining.md#verdicts
+//! docs/pipelining-trust.md#verdicts
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
