@@ -1,15 +1,21 @@
-//! The cache, in random worlds: readers of a few keys, an origin that puts key and version into each body, purges, and everything that goes
-//! wrong elsewhere. docs/simulation.md.
+//! The cache, in random worlds: readers of a few keys, an origin that puts key and version into
+//! each body, purges, and all kinds of faults elsewhere. docs/simulation.md.
 //!
-//! - invariant 1: nobody gets a body of another key, of other selecting fields, or for somebody else alone.
-//! - invariant 2: nothing stale is served but with a licence: a window that its answer opened, and for stale-if-error a failure.
-//! - invariant 3: a key is asked for once at a time, over all workers; once more for each worker that was born again.
-//! - invariant 4: who asks after a purge or a change gets nothing that was fetched before.
-//! - invariant 5: what lives is within `size`, and nothing is left when all is purged and sent.
-//! - invariant 6: everybody who stays is answered, or cut off, whatever becomes of fetches, connections and workers.
-//! - invariant 7: the answers of a connection are in the order of its requests.
+//! - invariant 1: no client gets a body of another key, of other selecting fields, or one that is
+//!   only for another client.
+//! - invariant 2: stale responses are served only with a licence: a window that the response
+//!   opened, and for stale-if-error a failure.
+//! - invariant 3: over all workers, one request at a time fetches a key; plus one for each worker
+//!   that was reborn.
+//! - invariant 4: a request after a purge or a change gets nothing that was fetched before.
+//! - invariant 5: live bytes are within `size`, and nothing is left when everything is purged and
+//!   sent.
+//! - invariant 6: every client that does not leave is answered, or cut off, whatever happens to
+//!   fetches, connections and workers.
+//! - invariant 7: the responses of a connection are in the order of its requests.
 //!
-//! And a server that shifts its answers by one: once that is known nobody is served what it brought before.
+//! And a server that shifts its responses by one: once that is known, no client is served what it
+//! brought before.
 
 mod memory;
 mod origin;
@@ -34,10 +40,10 @@ use super::scenario::{Kind, Scenario, listen_address, server_address, set_connec
 use super::{each_seed, seeds_of};
 
 const SECOND: u64 = 1_000_000;
-/// For how long readers begin to ask.
+/// How long readers keep beginning to ask.
 const ASKING_US: u64 = 40 * SECOND;
 
-/// A run, and who judges it.
+/// A run with its judge.
 struct World {
     run: Run,
     memory: Shared,
@@ -46,7 +52,7 @@ struct World {
     readers: usize,
 }
 
-/// A scenario whose only route has a cache of such a size. Its servers are added with [`World::new`].
+/// A scenario whose only route has a cache of a random size. [`World::new`] adds its servers.
 fn scenario(name: &'static str, kind: Kind, seed: u64, workers: u16, faults: Faults) -> Scenario {
     let rng = &mut Rng::new(seed ^ 0xcac4e);
     let mut scenario = Scenario::of(Kind::Hostile, seed, workers);
@@ -85,7 +91,7 @@ fn resource(rng: &mut Rng, bytes_max: usize) -> Resource {
 }
 
 impl World {
-    /// `under_way_us`: how long an answer of an origin may be on its way.
+    /// `under_way_us`: how long a response of an origin may be on its way.
     fn new(scenario: Scenario, resources: Vec<Resource>, ways: Ways, readers: usize, under_way_us: u64) -> World {
         let (seed, servers) = (scenario.seed, scenario.plan.upstreams[0].servers.len());
         let cache = scenario.plan.cache.as_ref().expect("a cache");
@@ -98,7 +104,8 @@ impl World {
         World { run, memory, store, rng: Rng::new(seed ^ 0x9ead), readers }
     }
 
-    /// Readers that ask whatever there is to ask. `leaves`: thousandths of steps before which one leaves, or reads nothing for a while.
+    /// Adds readers that ask for anything. `leaves`: thousandths of steps before which a reader
+    /// leaves, or stops reading for a while.
     fn add_readers(&mut self, leaves: u32, must_be_answered: bool) {
         let keys = self.memory.borrow().resources.len();
         for reader in 0..self.readers {
@@ -135,7 +142,7 @@ impl World {
         self.run.add(|book| Reader::new(listen_address(), book, &self.memory, steps, must_be_answered));
     }
 
-    /// So many purges of all kinds.
+    /// Adds `count` purges of all kinds.
     fn add_purges(&mut self, count: usize) {
         let keys = self.memory.borrow().resources.len();
         let rng = &mut self.rng;
@@ -149,7 +156,7 @@ impl World {
         self.run.world.actor(Purger { purges, memory: self.memory.clone() });
     }
 
-    /// From the first reader to the last byte.
+    /// Runs from the first reader to the last byte.
     fn finish(self) -> Counts {
         let World { run, memory, store, .. } = self;
         let judged = memory.clone();
@@ -164,7 +171,7 @@ impl World {
         let counts = memory.borrow().counts;
         drop(memory);
         store.ban(Target::All, false).expect("always works");
-        // Each turn has one shard, and bans end when all are through.
+        // Each turn has one shard, and bans end when all shards are done.
         (0..64).for_each(|_| store.sweep(usize::MAX, u64::MAX));
         let report = store.report();
         assert_eq!(
@@ -176,7 +183,7 @@ impl World {
     }
 }
 
-/// An operator who purges.
+/// An operator that purges.
 struct Purger {
     purges: Vec<Purge>,
     memory: Shared,
@@ -255,7 +262,8 @@ fn ways(rng: &mut Rng) -> Ways {
     }
 }
 
-/// All invariants but 3, and 6 in the strongest sense: where nothing breaks nobody gets an error.
+/// All invariants but 3, and 6 in the strongest sense: where nothing breaks, no client gets an
+/// error.
 #[test]
 fn where_nothing_breaks_everybody_gets_what_may_be_served() {
     for workers in [1, 2, 3] {
@@ -275,7 +283,8 @@ fn where_nothing_breaks_everybody_gets_what_may_be_served() {
     }
 }
 
-/// The same where servers fail, break off and say nothing, the network breaks, and readers leave, or take nothing for a while.
+/// The same where servers fail, break off or stay silent, the network breaks, and readers leave or
+/// stop reading for a while.
 #[test]
 fn whatever_breaks_nobody_gets_what_may_not_be_served() {
     for workers in [1, 2, 3] {
@@ -298,7 +307,8 @@ fn whatever_breaks_nobody_gets_what_may_not_be_served() {
     }
 }
 
-/// The same where weir itself panics: what was fetched is fetched again, and nobody waits for ever.
+/// The same where weir itself panics: lost responses are fetched again, and no client waits
+/// forever.
 #[test]
 fn workers_that_begin_anew_keep_what_is_stored_and_nobody_waiting() {
     for workers in [1, 2, 3] {
@@ -318,8 +328,9 @@ fn workers_that_begin_anew_keep_what_is_stored_and_nobody_waiting() {
     }
 }
 
-/// Invariant 3. Everybody asks for the same key in the same moment, again and again: it is asked for once, whoever asks, and also when it is to be
-/// validated. A worker that is born again, or the end of whose fetch nobody has heard of, makes it one more.
+/// Invariant 3. All clients ask for the same key at the same moment, again and again: one request
+/// fetches or validates it, whichever client asks. A worker that is reborn, or whose fetch ends
+/// unheard, adds one.
 #[test]
 fn a_herd_is_one_request_over_all_workers() {
     for (workers, panics) in [(1, 0), (2, 0), (3, 0), (2, 3), (3, 3)] {
@@ -327,7 +338,7 @@ fn a_herd_is_one_request_over_all_workers() {
             let rng = &mut Rng::new(seed ^ 0x3e4d);
             let kind = if panics > 0 { Kind::Panicking } else { Kind::Hostile };
             let mut scenario = scenario("herd", kind, seed, workers, Faults::harmless(seed));
-            // Requests that are unanswered go again to other connections when theirs is to be closed.
+            // Unanswered requests move to other connections when theirs is to be closed.
             scenario.settings.window_bytes = 256 << 10;
             let cache = CachePlan { size_bytes: 64 << 20, ..CachePlan::default() };
             let has_etag = rng.chance(500);
@@ -364,7 +375,7 @@ fn a_herd_is_one_request_over_all_workers() {
     }
 }
 
-/// Invariant 5. Many large answers at a time, of which few fit, to readers who take them slowly.
+/// Invariant 5. Many large responses at a time, of which few fit, to readers that take them slowly.
 #[test]
 fn what_lives_is_bounded_by_the_size() {
     each_seed(seeds_of(20), |seed| {
@@ -392,11 +403,13 @@ fn what_lives_is_bounded_by_the_size() {
     });
 }
 
-/// From a forged answer to when it is known: a second until the connection has to run empty, and what it takes to do that.
+/// From a forged response until it is detected: a second until the connection has to run empty, and
+/// the time that this takes.
 const SHIFT_US_MAX: u64 = 2 * SECOND;
 
-/// A server answers once too often, so that each answer behind goes to the wrong request, until that is known. Then nothing that it has
-/// brought since is served any more, and what it had brought within that time is all that can have gone wrong.
+/// A server sends one response too many, so that each response behind it reaches the wrong request,
+/// until that is detected. From then on, nothing that it has brought since is served, and only
+/// responses that it brought within that time can have gone wrong.
 #[test]
 fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
     let (went_astray, withdrawn) = (RefCell::new(0), RefCell::new(0));
@@ -409,7 +422,7 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
         upstream.pipeline = *rng.pick(&[PipelineMode::Depth(16), PipelineMode::Depth(2), PipelineMode::Off]);
         set_connections(&mut upstream.servers[0], 1 + rng.below(2) as u32);
         let max_age_s = *rng.pick(&[2, 20]);
-        // What is for one each keeps the connections busy.
+        // Responses for one client each keep the connections busy.
         let one = |key| Resource { max_age_s, bytes_max: 3_000, is_private: key % 2 == 1, ..Resource::default() };
         let resources: Vec<Resource> = (0..60).map(one).collect();
         let keys = resources.len();
@@ -443,7 +456,8 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
             if astray.asked_us >= known_us {
                 world.run.fail(&format!("served after it was known at {known_us}: {}", astray.told()));
             }
-            // Where its answers take so differently long weir can't know how long to wait for one too many.
+            // Where response times differ that much, weir can't know how long to wait for a surplus
+            // response.
             if is_even && astray.fetched_us + SHIFT_US_MAX < known_us {
                 world.run.fail(&format!("fetched long before it was known at {known_us}: {}", astray.told()));
             }

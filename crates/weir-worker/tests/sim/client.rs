@@ -1,7 +1,8 @@
-//! A client that plays a script: requests of all kinds, pipelined, in pieces, with pauses, half-closes and aborts.
+//! A client that plays a script: requests of all kinds, pipelined, in pieces, with pauses,
+//! half-closes and aborts.
 //!
-//! Every byte that comes back goes through the strict judge of replies; each complete reply is checked against the
-//! request whose turn it is.
+//! The strict judge of replies sees every byte that comes back; each complete reply is checked
+//! against the request whose turn it is.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use super::scenario::server_address;
 /// One step of a client.
 #[derive(Debug)]
 pub enum Act {
-    /// The next request begins: its answer is due from now on.
+    /// The next request begins: its response is due from now on.
     Ask(usize),
     /// Bytes of a request.
     Send(Vec<u8>),
@@ -24,30 +25,30 @@ pub enum Act {
     Wait(u64),
     /// Until this time of the world, microseconds.
     Until(u64),
-    /// Until so many answers have come.
+    /// Until this many responses have come.
     AwaitAnswers(usize),
-    /// Until a 100 or a final answer comes, or a second has passed.
+    /// Until a 100 or a final response comes, or a second has passed.
     AwaitContinue,
-    /// Reads nothing for so many microseconds, while going on.
+    /// Stops reading for this many microseconds, while the script continues.
     StopReading(u64),
     /// FIN.
     HalfClose,
     /// RST.
     Reset,
-    /// Until the asker's answer has begun to arrive, then RST.
+    /// Until the asker's response has begun to arrive, then RST.
     LeaveAtFirstBytes,
-    /// Nothing more, for ever: no bytes, no end.
+    /// Nothing more, forever: no bytes, no end.
     Vanish,
 }
 
-/// What kinds of behaviour a client may show.
+/// The kinds of behaviour that a client may show.
 #[derive(Clone, Debug)]
 pub struct Manners {
     /// Requests on the connection.
     pub requests: usize,
     /// Methods to draw from.
     pub methods: &'static [&'static str],
-    /// Most requests sent without waiting for an answer.
+    /// Most requests sent without waiting for a response.
     pub burst: usize,
     /// Thousandths of clients that reset the connection at some point.
     pub abort: u32,
@@ -67,12 +68,12 @@ pub struct Manners {
     pub cookies: bool,
     /// Names one of a few keys for balancing.
     pub keys: bool,
-    /// Asks a forward proxy for so many servers; 0: it asks a server.
+    /// How many servers it requests from a forward proxy; 0: it requests from a server.
     pub destinations: usize,
 }
 
 impl Manners {
-    /// So many safe requests, one after another, and nothing else.
+    /// This many safe requests, one after another, and nothing else.
     pub fn quiet(requests: usize) -> Manners {
         Manners {
             requests,
@@ -94,7 +95,8 @@ impl Manners {
 
 /// Longer than the head of any request here.
 const HEAD_BYTES_MAX: usize = 2_000;
-/// Stands for the value of the session's cookie until there is one. It binds to nobody.
+/// Placeholder for the value of the session's cookie until the client has it. It binds to no
+/// server.
 const NO_SESSION: &[u8] = b"----------------";
 
 pub const SAFE: &[&str] = &["GET", "GET", "GET", "GET", "HEAD", "OPTIONS"];
@@ -253,7 +255,7 @@ impl Client {
         }
     }
 
-    /// Nothing more will come. What was not answered is cut.
+    /// Nothing more will come. Unanswered requests are cut.
     fn finish(&mut self) {
         if self.done {
             return;
@@ -284,7 +286,7 @@ impl Client {
         self.answered += 1;
     }
 
-    /// Keeps how the connection of a trigger ended.
+    /// Records how the connection of a trigger ended.
     fn note_end(&self, end: &End) {
         for asked in self.requests.iter().filter(|asked| asked.trigger.is_some()) {
             if let Some(entry) = self.book.borrow_mut().entries.get_mut(&asked.nonce) {
@@ -410,7 +412,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One request, the whole connection: the answer may end by close.
+    /// One request, the whole connection: the response may end by close.
     fn http_10(&mut self) {
         let nonce = self.nonce(0);
         let (origin, host) = self.destination();
@@ -419,7 +421,7 @@ impl Writer<'_> {
         self.send(head.into_bytes());
     }
 
-    /// What stands in front of the path of the next request, and its Host.
+    /// Returns the prefix of the path of the next request, and its Host.
     fn destination(&mut self) -> (String, String) {
         match self.manners.destinations {
             0 => (String::new(), "weir.test".to_owned()),
@@ -440,7 +442,7 @@ impl Writer<'_> {
         self.requests.push(asked);
     }
 
-    /// A part of a request, or all of it, and then the connection is gone.
+    /// Sends part of a request, or all of it, and then resets the connection.
     fn abort(&mut self) {
         let index = self.requests.len();
         self.request(index);

@@ -1,12 +1,13 @@
-//! Limits for each client, while many ask for more than they may: how much of a client passes is bounded over all workers and connections
-//! together, whoever stays below is never refused, and refusals keep their place among the answers of a pipeline
-//! (docs/limits.md). Who is
-//! allowed has no limit; nobody is offered to be banned for what others say of him
-//! (docs/bans.md); and who is over a limit stays so, however many come
-//! for whom there is no room.
+//! Limits for each client, while many ask for more than they may: all workers and connections
+//! together bound how much of a client passes. A client below its limit is never refused, and
+//! refusals keep their place among the responses of a pipeline (docs/semantics.md §21). Allowed
+//! clients have no limit. No client is offered for a ban because of what others claim about it
+//! (docs/semantics.md §22). A client over a limit remains over it, however many clients come that
+//! no longer fit.
 //!
-//! A client is a peer with one connection, or comes through proxies that say who it is, on any connection: they are trusted or not. That what is
-//! open comes back, also when workers panic, is looked at in random worlds.
+//! A client is a peer with one connection, or comes on any connection through proxies that name it,
+//! trusted or not. Random worlds check that all that is open is given back, also when workers
+//! panic.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,26 +27,27 @@ use super::{each_seed, seeds_of};
 const SECOND: u64 = 1_000_000;
 /// The world's clock at the start.
 const START_US: u64 = SECOND;
-/// For how long clients ask.
+/// How long clients ask.
 const ASKING_US: u64 = 10 * SECOND;
 
-/// Where all that connects comes from.
+/// Where all connections come from.
 const PEERS: Network = Network { address: IpAddr::V4(Ipv4Addr::new(10, 1, 0, 0)), prefix_bits: 16 };
-/// Whom no limit is for: nobody connects from there.
+/// Clients without a limit: no connection comes from there.
 const FAVOURED: Network = Network { address: IpAddr::V4(Ipv4Addr::new(203, 0, 114, 0)), prefix_bits: 24 };
 
-/// Who says who a client is.
+/// The source that names a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// Its connection alone.
     Nobody,
-    /// Proxies that are trusted.
+    /// Trusted proxies.
     Trusted,
-    /// Itself, falsely: that it is one of [`FAVOURED`], or somebody whom it wants to be banned.
+    /// The client itself, falsely: as one of [`FAVOURED`], or as a client that it wants to be
+    /// banned.
     Untrusted,
 }
 
-/// A group of clients of one behaviour.
+/// A group of clients that behave alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// Asks for far more than it may.
@@ -59,7 +61,7 @@ enum Who {
 }
 
 impl Who {
-    /// What nonces begin with: a nonce begins with the kind of client, and its number among them.
+    /// How nonces begin: with the kind of client, and its number among them.
     fn name(self, client: usize) -> String {
         format!("{}{client:03x}", self.letter())
     }
@@ -73,7 +75,7 @@ impl Who {
         }
     }
 
-    /// Its address, where a proxy says it.
+    /// Its address, where a proxy names it.
     fn address(self, client: usize) -> Ipv4Addr {
         let [high, low] = (client as u16).to_be_bytes();
         match self {
@@ -101,7 +103,8 @@ impl Measure {
         LimitPlan::new("rate", Terms::Requests(Rate::new(self.per_second, SECOND, self.burst, false)))
     }
 
-    /// The most of one client in this time. One more: the clocks of workers differ by a turn.
+    /// The most requests of one client in this time. One more, because the clocks of workers differ
+    /// by a turn.
     fn most(self, time_us: u64) -> u64 {
         u64::from(self.burst) + u64::from(self.per_second) * time_us / SECOND + 1
     }
@@ -128,7 +131,7 @@ fn scenario(seed: u64, measure: Measure, accounts: usize, told: Told) -> Scenari
     scenario
 }
 
-/// What a connection asks, with who it is for.
+/// A connection's requests, with the clients that they are for.
 struct Connection {
     asked: Vec<Asked>,
     acts: VecDeque<Act>,
@@ -139,7 +142,7 @@ impl Connection {
         Connection { asked: Vec::new(), acts: VecDeque::new() }
     }
 
-    /// One request of this client.
+    /// Adds a request of this client.
     fn ask(&mut self, client: &str, request: usize, forwarded: Option<Ipv4Addr>) {
         let nonce = format!("{client}{request:04x}");
         let forwarded = forwarded.map_or_else(String::new, |address| format!("X-Forwarded-For: {address}\r\n"));
@@ -153,7 +156,7 @@ impl Connection {
     }
 }
 
-/// Clients that ask for far more than they may, in bursts, on so many connections.
+/// Adds clients that ask for far more than they may, in bursts, each on one or more connections.
 fn add_greedy(run: &Run, who: Who, clients: usize, told: Told, rng: &mut Rng) {
     for client in 0..clients {
         let name = who.name(client);
@@ -177,7 +180,8 @@ fn add_greedy(run: &Run, who: Who, clients: usize, told: Told, rng: &mut Rng) {
     }
 }
 
-/// Clients that never ask for more than they may: a burst, and then each time they may again.
+/// Adds clients that never ask for more than they may: a burst, and then one request whenever they
+/// may again.
 fn add_modest(run: &Run, clients: usize, measure: Measure, told: Told, rng: &mut Rng) {
     let gap_us = SECOND.div_ceil(u64::from(measure.per_second));
     for client in 0..clients {
@@ -195,19 +199,19 @@ fn add_modest(run: &Run, clients: usize, measure: Measure, told: Told, rng: &mut
     }
 }
 
-/// How many requests of one client, or of all of its kind, came to this.
+/// How many requests of one client, or of all of its kind, had this outcome.
 fn count(book: &Book, name: &str, outcome: &Outcome) -> u64 {
     book.entries.iter().filter(|(nonce, entry)| nonce.starts_with(name) && entry.outcome == *outcome).count() as u64
 }
 
-/// No client of this kind was refused anything.
+/// Checks that no request of this kind of client was refused.
 fn check_served(book: &Book, who: Who) -> Result<(), String> {
     let mut of = book.entries.iter().filter(|(nonce, _)| nonce.starts_with(who.letter()));
     let refused = of.find(|(_, entry)| entry.outcome != Outcome::Answered);
     refused.map_or(Ok(()), |(nonce, entry)| Err(format!("{nonce} asked what it may, and got {:?}", entry.outcome)))
 }
 
-/// So many greedy clients had no more than they may, and not less than their burst.
+/// Checks that each of `clients` greedy clients had at most its limit, and at least its burst.
 fn check_bounds(book: &Book, clients: usize, measure: Measure, time_us: u64) -> Result<(), String> {
     for client in 0..clients {
         let answered = count(book, &Who::Greedy.name(client), &Outcome::Answered);
@@ -221,7 +225,8 @@ fn check_bounds(book: &Book, clients: usize, measure: Measure, time_us: u64) -> 
     Ok(())
 }
 
-/// Who is offered to be banned is who asked for too much: by his connection, or as a trusted proxy says, which then is noted.
+/// Checks that clients offered for a ban did ask for too much: by their connection, or as a trusted
+/// proxy says, which is then noted.
 fn check_offences(offences: &[Offence], told: Told, greedy: usize) -> Result<(), String> {
     let is_right = |offence: &Offence| match (offence.block.address(), told) {
         (IpAddr::V4(address), Told::Trusted) => {
@@ -262,7 +267,8 @@ fn clients_have_what_they_may_and_no_more() {
     }
 }
 
-/// Each of the swarm owes less than who is over his limit, and may not have his account.
+/// Each client of the swarm owes less than the clients over their limits, and may not take their
+/// accounts.
 #[test]
 fn a_swarm_takes_nobodys_debt() {
     const SWARM: usize = 4_000;
@@ -279,7 +285,8 @@ fn a_swarm_takes_nobodys_debt() {
             }
             connection.add_to(&run, 1);
         }
-        // When those are over their limits: many more than there is room for, before their debts are over.
+        // Once those are over their limits: many more clients than there is room for, before their
+        // debts are over.
         for part in 0..10 {
             let mut connection = Connection::new();
             for client in (part..SWARM).step_by(10) {
@@ -297,7 +304,7 @@ fn a_swarm_takes_nobodys_debt() {
     });
 }
 
-/// Limits that nobody passes, of all that is open.
+/// Adds limits that no client exceeds, on everything that is open.
 fn holding(mut scenario: Scenario) -> Scenario {
     let plenty = Rate::new(1_000_000, SECOND, 1_000_000, false);
     let terms = [Terms::Open(10_000), Terms::InProgress(10_000), Terms::Requests(plenty), Terms::InProgress(20_000)];
@@ -307,7 +314,7 @@ fn holding(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// [`Run::finish`] finds what is not given back.
+/// [`Run::finish`] finds anything that is not given back.
 #[test]
 fn what_is_open_is_given_back() {
     for workers in [1, 2] {

@@ -1,14 +1,18 @@
-//! Whole workers on a simulated network, against random clients and servers: what weir promises, checked in every run.
+//! Whole workers on a simulated network, against random clients and servers: checks weir's promises
+//! in every run.
 //!
-//! Everything of a run follows from its seed: configuration, network, faults, clients, servers, the order of events.
-//! After each run: every request got exactly one answer, its own and in order, or an outcome that the faults of the run
-//! excuse; what may not be repeated reached servers at most once; bodies arrived whole; every byte that left was judged;
-//! nothing is held when the clients have gone.
+//! Everything in a run follows from its seed: configuration, network, faults, clients, servers, the
+//! order of events. After each run: every request got exactly one response, its own and in order,
+//! or an outcome that the faults of the run excuse. Requests that may not be repeated reached
+//! servers at most once; bodies arrived whole; every byte that left was judged. Nothing is held
+//! once the clients have gone.
 //!
-//! `WEIR_SIM_SEEDS=N` runs N seeds where 100 are usual and in proportion elsewhere, from `WEIR_SIM_FIRST` on if that is set (`fresh`:
-//! where nobody has begun), `WEIR_SIM_SEED=x` only that one, and `WEIR_SIM_TRACE=1` prints the events before a failure.
+//! `WEIR_SIM_SEEDS=N` runs N seeds where 100 are usual and in proportion elsewhere, from
+//! `WEIR_SIM_FIRST` on if that is set (`fresh`: from a seed that is new each time).
+//! `WEIR_SIM_SEED=x` runs only that seed, and `WEIR_SIM_TRACE=1` prints the events before a
+//! failure.
 
-// A test binary has no outside that could reach anything.
+// A test binary exports nothing that could be reached from outside.
 #![allow(unreachable_pub)]
 
 mod book;
@@ -51,22 +55,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use run::{Run, Summary};
 use scenario::{Kind, Scenario};
 
-/// Runs of each test when nothing else is asked.
+/// Runs of each test by default.
 const SEEDS: u64 = 100;
 
-/// Where seeds begin that nobody has tried: told once, because a failure may be hard to see again without.
+/// Returns the first of a range of seeds that are new each time. It prints it once, because a
+/// failure may be hard to reproduce without it.
 fn fresh() -> u64 {
     static FIRST: OnceLock<u64> = OnceLock::new();
     *FIRST.get_or_init(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let first = 1_000_000 + now.as_micros() as u64 % 1_000_000_000;
-        // Past the capture of test output.
+        // Bypasses the capture of test output.
         let _ = writeln!(std::io::stderr(), "simulation: fresh seeds from {first} on");
         first
     })
 }
 
-/// The seeds to run where `usual` ones are run when nothing else is asked: the same each time, so that a test that passed passes again.
+/// Returns the seeds to run where `usual` ones are the default: the same each time, so that a test
+/// that passed passes again.
 fn seeds_of(usual: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match (number("WEIR_SIM_SEED"), number("WEIR_SIM_SEEDS")) {
@@ -88,8 +94,8 @@ fn run(seed: u64, workers: u16) -> Summary {
     Run::new(Scenario::new(seed, workers)).finish()
 }
 
-/// Runs all seeds, so that one look shows how many fail; the messages are those of the failures. `WEIR_SIM_STOP` ends it with the
-/// first.
+/// Runs all seeds, so that one look shows the number of failures; the messages are those of the
+/// failures. `WEIR_SIM_STOP` stops at the first failure.
 fn each_seed(seeds: impl IntoIterator<Item = u64>, run: impl Fn(u64)) {
     let most = if std::env::var_os("WEIR_SIM_STOP").is_some() { 1 } else { usize::MAX };
     let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
@@ -111,8 +117,8 @@ fn two_workers_keep_their_promises() {
     });
 }
 
-/// Servers are killed, frozen and replaced while one stays: what may be repeated is answered, the rest has a definite answer
-/// and reached an application at most once.
+/// Servers are killed, frozen and replaced while one remains: requests that may be repeated are
+/// answered. The rest have a definite outcome and reached an application at most once.
 #[test]
 fn while_a_server_is_left_clients_notice_no_outage() {
     for workers in [1, 2, 3] {
@@ -122,8 +128,9 @@ fn while_a_server_is_left_clients_notice_no_outage() {
     }
 }
 
-/// docs/hostile.md K3. A bug of weir's, wherever it strikes, costs the clients and connections of one worker and nothing else: no
-/// answer goes wrong, nothing is sent twice, the pool is whole again, and new clients are served.
+/// docs/hostile.md K3. A bug in weir, wherever it strikes, costs the clients and connections of one
+/// worker and nothing else: no response is wrong, nothing is sent twice, the pool is whole again,
+/// and new clients are served.
 #[test]
 fn k3_a_panic_costs_one_worker_its_connections() {
     for workers in [1, 2, 3] {
@@ -136,18 +143,19 @@ fn k3_a_panic_costs_one_worker_its_connections() {
             sums.set((answered + summary.answered as u64, rebirths + summary.rebirths));
         });
         let (answered, rebirths) = sums.get();
-        // One world that is played again may be poor.
+        // A single replayed world may have too few.
         let enough = seeds_of(50).len() == 1 || rebirths > 0 && answered > rebirths;
         assert!(enough, "{workers} workers: {answered} answered, {rebirths} rebirths");
     }
 }
 
-/// A panic that comes back whatever is tried ends the worker: then a service manager may know better.
+/// A panic that comes back whatever is tried ends the worker: a service manager may know what to do
+/// then.
 #[test]
 fn k3_panics_without_end_end_the_worker() {
     let mut scenario = Scenario::of(Kind::Panicking, 1, 1);
     let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
-    // Without connections that are kept each life would have to wait for a client before it panics.
+    // Without kept connections each life would have to wait for a client before it panics.
     upstream.servers.iter_mut().for_each(|server| server.connections_min = server.connections);
     let run = Run::new(scenario);
     run.panic(u32::MAX, 1);
@@ -156,7 +164,7 @@ fn k3_panics_without_end_end_the_worker() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&node::FAULT));
 }
 
-/// What is checked of connections that go to another worker is worth something only if they do.
+/// The checks of connections that move to another worker are worth something only if they do move.
 #[test]
 fn connections_move() {
     let runs: Vec<Summary> = (0..40).map(|seed| run(seed, 2)).collect();
@@ -172,7 +180,8 @@ fn the_same_seed_gives_the_same_run() {
     }
 }
 
-/// The promises are worth something only if most requests are answered and pipelining really happens.
+/// The promises are worth something only if most requests are answered and pipelining really
+/// happens.
 #[test]
 fn runs_are_not_empty() {
     let runs: Vec<Summary> = (0..24).map(|seed| run(seed, 1)).collect();
@@ -183,7 +192,7 @@ fn runs_are_not_empty() {
     assert!(runs.iter().any(|run| run.depth_max > 4), "nothing was pipelined");
 }
 
-/// What is checked of health, sessions and backups is worth something only where they do something.
+/// The checks of health, sessions and backups are worth something only where they have an effect.
 #[test]
 fn dials_matter() {
     let runs: Vec<Summary> = (0..120).map(|seed| run(seed, 1)).collect();

@@ -1,11 +1,13 @@
-//! Whoever stands between an actor and weir and speaks TLS for it, with a cipher of paper: actors stay as they are, and weir sees records.
+//! Sits between an actor and weir and speaks TLS for it, with a toy cipher: actors stay as they
+//! are, and weir sees records.
 //!
 //! ```text
 //!   client ── plain ──▶ Relay ── records ──▶ weir ── records ──▶ Relay ── plain ──▶ server
 //! ```
 //!
-//! The plain way is calm, so that what goes wrong goes wrong with records. An end in order (close_notify) is passed on as an end, one
-//! without is a reset: what came before it may have been cut (RFC 9112 §9.8). Some connections go wrong on purpose ([`Mischief`]).
+//! The plain side is calm, so that faults hit the records. It passes an orderly end (close_notify)
+//! on as an end, and an end without one as a reset: the bytes before it may have been cut
+//! (RFC 9112 §9.8). Some connections go wrong on purpose ([`Mischief`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,15 +17,15 @@ use weir_tls::paper::{ClientPapers, Papers, record};
 use weir_tls::{Cipher, HANDSHAKE_RECORD, RECORD_BYTES_MAX, Seal, State};
 
 const ALERT_RECORD: u8 = 0x15;
-/// Bytes that wait to be sent on one side until the other one is not read any more.
+/// Bytes that may wait to be sent on one side before the relay stops reading the other.
 const QUEUED_MAX: usize = 64 << 10;
 
-/// What goes wrong with a connection on purpose.
+/// How a connection fails on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mischief {
     /// It speaks no TLS.
     Plain,
-    /// It says nothing, or half a message and nothing more.
+    /// It sends nothing, or half a message and nothing more.
     Stops(usize),
     /// It leaves in the middle of a message.
     Leaves,
@@ -31,11 +33,11 @@ enum Mischief {
     Alerts,
     /// It makes the library of the other side panic.
     Panics,
-    /// When so many bytes are sent it ends in the middle of a record.
+    /// After this number of bytes it ends in the middle of a record.
     Cuts(usize),
-    /// Or a record is not what was sent.
+    /// After this number of bytes a record is damaged.
     Damages(usize),
-    /// Or an alert comes in the place of one.
+    /// After this number of bytes an alert replaces a record.
     Breaks(usize),
 }
 
@@ -55,7 +57,7 @@ impl Mischief {
         }
     }
 
-    /// What is said in place of a handshake; None: that is as it should be.
+    /// The bytes that replace a handshake; None: the handshake is normal.
     fn instead(self) -> Option<Vec<u8>> {
         let mut hello = Vec::new();
         record(HANDSHAKE_RECORD, 0, &[b"hello"], &mut hello);
@@ -76,7 +78,7 @@ pub struct Relay {
     at: SocketAddr,
     to: SocketAddr,
     seal: Box<dyn Seal>,
-    /// Records are on the way that is accepted, else on the one that is made.
+    /// Whether the accepted side carries records; otherwise the side that it connects does.
     accepts_sealed: bool,
     /// Thousandths of connections that go wrong on purpose.
     mischief: u32,
@@ -84,7 +86,7 @@ pub struct Relay {
     by_conn: BTreeMap<Conn, usize>,
 }
 
-/// A connection, with both of its ways.
+/// A connection, with both of its sides.
 struct Tunnel {
     plain: Conn,
     sealed: Conn,
@@ -103,12 +105,12 @@ struct Tunnel {
 }
 
 impl Relay {
-    /// Of clients: accepts them at `at`, and speaks TLS to `to`.
+    /// Relays for clients: accepts them at `at`, and speaks TLS to `to`.
     pub fn of_clients(at: SocketAddr, to: SocketAddr, http2: bool, mischief: u32) -> Relay {
         Relay::new(at, to, Box::new(ClientPapers { http2 }), false, mischief)
     }
 
-    /// Of a server at `to`: speaks TLS at `at`, with a flight of so many bytes.
+    /// Relays for a server at `to`: speaks TLS at `at`, with a flight of `flight` bytes.
     pub fn of_server(at: SocketAddr, to: SocketAddr, flight: usize, mischief: u32) -> Relay {
         Relay::new(at, to, Box::new(Papers(flight)), true, mischief)
     }
@@ -123,7 +125,7 @@ impl Relay {
 }
 
 impl Tunnel {
-    /// Both ways are there.
+    /// Begins once both sides are connected.
     fn begin(&mut self, net: &mut Net<'_>) {
         net.calm(self.plain);
         self.is_connected = true;
@@ -138,7 +140,7 @@ impl Tunnel {
         self.open(net);
     }
 
-    /// Makes of the records that are there the plain bytes in them.
+    /// Turns the records that have arrived into plain bytes.
     fn open(&mut self, net: &mut Net<'_>) {
         let Some(cipher) = self.cipher.as_mut().filter(|_| self.is_connected && !self.sealed_ended) else { return };
         let (mut plain, mut out) = (Vec::new(), Vec::new());
@@ -146,7 +148,7 @@ impl Tunnel {
         self.rest.drain(..opened.used);
         self.is_open |= matches!(opened.state, Ok(State::Open | State::Ended));
         if self.is_open {
-            // What waited goes with the last message of the handshake.
+            // Held bytes follow the last message of the handshake.
             let held = std::mem::take(&mut self.held);
             self.seal(net, &held, out);
             self.say_end(net);
@@ -169,7 +171,7 @@ impl Tunnel {
         }
     }
 
-    /// Sends bytes in records, behind `out`.
+    /// Sends bytes in records, after `out`.
     fn seal(&mut self, net: &mut Net<'_>, bytes: &[u8], mut out: Vec<u8>) {
         let Some(cipher) = self.cipher.as_mut() else { return };
         let mut records = Vec::new();
@@ -197,7 +199,7 @@ impl Tunnel {
         }
     }
 
-    /// The plain side has ended: so it is said when all before it was.
+    /// Sends an end once the plain side has ended and all bytes before it are sent.
     fn say_end(&mut self, net: &mut Net<'_>) {
         if let Some(cipher) = self.cipher.as_mut().filter(|_| self.is_open && self.plain_ended) {
             let mut out = Vec::new();
@@ -208,7 +210,7 @@ impl Tunnel {
         }
     }
 
-    /// Nobody is read further than the other takes it.
+    /// Reads neither side faster than the other takes its bytes.
     fn hold_up(&self, net: &mut Net<'_>) {
         for (from, to) in [(self.plain, self.sealed), (self.sealed, self.plain)] {
             if net.queued(to) > QUEUED_MAX {

@@ -1,4 +1,4 @@
-//! What a run consists of, drawn from its seed: configuration, network, servers, clients, and what may be expected.
+//! Draws a run from its seed: configuration, network, servers, clients, and the outcomes to expect.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,58 +15,59 @@ use super::dials::{self, Ordered};
 use super::outage::outages;
 use super::server::{ECHO_FIELD, Style};
 
-/// How long servers go down and come back, microseconds.
+/// The time in which servers go down and come back, microseconds.
 const OUTAGES_US: u64 = 20_000_000;
 
-/// What goes wrong in a run, and with that what its clients may expect.
+/// The faults of a run, which decide what its clients may expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Honest servers and a network that only delays and cuts: every request is answered.
     Calm,
-    /// Servers that close their connections on purpose: what may be repeated is answered.
+    /// Servers that close their connections on purpose: requests that may be repeated are answered.
     Closing,
-    /// Servers that break their connections in the middle of whatever happens.
+    /// Servers that break their connections in the middle of anything.
     Breaking,
-    /// Everything: resets, refusals, aborts, half-closes, dead servers. No answer is wrong.
+    /// Everything: resets, refusals, aborts, half-closes, dead servers. No response is wrong.
     Rough,
     /// A server of the catalogue; the test judges the outcomes.
     Hostile,
     /// weir itself panics.
     Panicking,
-    /// Servers are killed, frozen and replaced, but never all at a time: what may be repeated is answered.
+    /// Servers are killed, frozen and replaced, but never all at a time: requests that may be
+    /// repeated are answered.
     Outages,
 }
 
-/// All of a run.
+/// Everything about a run.
 pub struct Scenario {
     /// For messages.
     pub name: &'static str,
     pub seed: u64,
     pub kind: Kind,
     pub workers: u16,
-    /// Posts that a mailbox between two workers holds.
+    /// How many posts a mailbox between two workers holds.
     pub posts_max: usize,
     pub settings: Settings,
     pub plan: Arc<Plan>,
     pub styles: Vec<Style>,
     pub clients: usize,
-    /// Thousandths of them that speak HTTP/2.
+    /// Thousandths of clients that speak HTTP/2.
     pub http2: u32,
-    /// Thousandths of turns before which a worker gives idle connections to another one.
+    /// Thousandths of turns before which a worker gives idle connections to another worker.
     pub moves: u32,
     pub manners: Manners,
-    /// What an operator does meanwhile.
+    /// Orders that an operator gives meanwhile.
     pub orders: Vec<Ordered>,
     pub sealed: Sealed,
     /// Thousandths of sealed connections that go wrong on purpose.
     pub mischief: u32,
-    /// Clients connect to servers, and are led to weir on their way.
+    /// Clients connect to servers, and are redirected to weir on their way.
     pub is_between: bool,
-    /// Where connections to servers wait that somebody begins before clients are accepted.
+    /// Connections to servers wait here that something outside begins before clients are accepted.
     pub prepared: Option<Arc<Prepared>>,
 }
 
-/// Who speaks TLS with weir.
+/// Which sides speak TLS with weir.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Sealed {
     pub clients: bool,
@@ -81,17 +82,17 @@ pub fn server_address(index: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, index as u8 + 1], 9090))
 }
 
-/// Where clients find who speaks TLS for them.
+/// Where clients find the relay that speaks TLS for them.
 pub fn relay_address(http2: bool) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, if http2 { 3 } else { 2 }], 80))
 }
 
-/// Where weir finds who speaks TLS for a server.
+/// Where weir finds the relay that speaks TLS for a server.
 pub fn server_relay_address(index: usize) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, index as u8 + 1], 9090))
 }
 
-/// Gives a server so many connections at most, while nothing holds any.
+/// Limits a server to this many connections, while nothing holds any.
 pub fn set_connections(server: &mut ServerPlan, connections: u32) {
     server.connections = connections;
     server.connections_min = server.connections_min.min(connections);
@@ -106,7 +107,7 @@ pub fn server_index(address: SocketAddr) -> usize {
     }
 }
 
-/// How long hostile servers may be silent within an answer.
+/// How long hostile servers may be silent within a response.
 const ANSWER_TIMEOUT_US: u64 = 60_000_000;
 
 impl Scenario {
@@ -128,7 +129,7 @@ impl Scenario {
         let servers = if kind == Kind::Outages { 2 + rng.index(3) } else { 1 + rng.index(3) };
         let mut styles: Vec<Style> = (0..servers).map(|_| style(kind, rng)).collect();
         if settings.faults.half_close > 0 {
-            // A cut answer that ends by close can't be told from a whole one.
+            // A response that ends by close looks complete even if it was cut.
             styles.iter_mut().for_each(|style| style.until_close = 0);
         }
         if kind == Kind::Outages {
@@ -156,11 +157,13 @@ impl Scenario {
             is_between: false,
             prepared: None,
         };
-        // Whoever ends its direction has its answers; or those that come in time, where nobody counts on the others.
+        // A client that ends its direction gets its responses; in half of the rough runs only those
+        // that come in time, where no client counts on the others.
         let is_patient = kind != Kind::Rough || Rng::new(seed ^ 0x4a1f).chance(500);
         scenario.plan_mut().client.serves_half_closed = is_patient;
         if kind == Kind::Hostile {
-            // The hour of the default is longer than a world lasts: a server that swaps answers may leave one without an end.
+            // The default of an hour is longer than a world lasts: a server that swaps responses
+            // may leave one without an end.
             scenario.plan_mut().upstreams[0].answer_timeout_us = ANSWER_TIMEOUT_US;
         } else {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
@@ -168,14 +171,15 @@ impl Scenario {
         scenario
     }
 
-    /// The same with clients of both versions at one listener, which tells them apart by their first bytes.
+    /// The same with clients of both versions at one listener, which detects the version by their
+    /// first bytes.
     pub fn with_http2(mut self) -> Scenario {
         self.http2 = 600;
         self.plan_mut().listeners[0].protocols = Protocols { http1: true, http2: true };
         self
     }
 
-    /// The same with those that speak TLS.
+    /// The same with TLS on these sides.
     pub fn with_tls(mut self, sealed: Sealed) -> Scenario {
         (self.name, self.sealed) = ("sealed", sealed);
         if sealed.servers {
@@ -183,7 +187,7 @@ impl Scenario {
                 server.address = server_relay_address(index).into();
             }
             if self.kind == Kind::Rough {
-                // Here a cut answer can be told from a whole one.
+                // Here a cut response differs from a complete one.
                 self.styles.iter_mut().for_each(|style| style.until_close = style.until_close.max(100));
             }
         }
@@ -195,13 +199,14 @@ impl Scenario {
         if self.sealed.clients { relay_address(http2) } else { listen_address() }
     }
 
-    /// Where this client connects, who speaks HTTP/1.
+    /// Where this client connects, which speaks HTTP/1.
     pub fn door_of(&self, client: usize) -> SocketAddr {
         if self.is_between { self.server_address(client % self.styles.len()) } else { self.door(false) }
     }
 
-    /// Where this server is. What clients connect to themselves may not be an address of the machine of the tests, which weir would know: this one is nobody's
-    /// (RFC 1112 §4).
+    /// Where this server is. Clients that connect to servers themselves need addresses that don't
+    /// belong to the machine of the tests, because weir would know those: these belong to no
+    /// machine (RFC 1112 §4).
     pub fn server_address(&self, index: usize) -> SocketAddr {
         let address = server_address(index);
         match (self.is_between, address) {
@@ -210,7 +215,7 @@ impl Scenario {
         }
     }
 
-    /// To change it before the run.
+    /// Gives access to the plan to change it before the run.
     pub fn plan_mut(&mut self) -> &mut Plan {
         Arc::get_mut(&mut self.plan).expect("nobody shares it yet")
     }
@@ -228,7 +233,7 @@ impl Scenario {
         if judges {
             self.styles.iter_mut().for_each(|style| style.outages.extend(dials::illnesses(rng)));
         }
-        // In `Outages` one server is always left; an order might be against that one.
+        // In `Outages` one server always remains; an order might concern that server.
         if self.kind != Kind::Outages && rng.chance(250) {
             self.orders = dials::orders(servers, self.kind, rng);
         }
@@ -277,7 +282,7 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
     };
     match kind {
         Kind::Calm | Kind::Hostile | Kind::Panicking => {}
-        // Its end must not look like a loss.
+        // A normal end must not look like a loss.
         Kind::Outages => style.until_close = 0,
         Kind::Closing => style.closing = ending(&[Ending::Fin, Ending::Announced], rng),
         Kind::Breaking => style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng),
@@ -300,7 +305,7 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
         half_close: *rng.pick(&[0, 300]),
         slow: *rng.pick(&[0, 0, 30]),
         decorations: rng.chance(500),
-        // What is not held can't be repeated.
+        // A body that is not held can't be repeated.
         body_bytes_max: if outages { 30_000 } else { *rng.pick(&[0, 1_000, 100_000, 400_000]) },
         old: *rng.pick(&[0, 0, 200]),
         pause_us: if outages { 2 * OUTAGES_US / 30 } else { 0 },

@@ -1,12 +1,15 @@
-//! All hostile servers of docs/hostile.md at once: every row in random order and place, under the load of 64 clients whose
-//! requests carry nonces, with pipelining on. Nobody receives another's answer.
+//! All hostile servers of docs/hostile.md at once: every row in random order and place, under the
+//! load of 64 clients whose requests carry nonces, with pipelining on. No client receives another's
+//! response.
 //!
-//! One world is one burst: the servers earn their depth with clean answers, then all clients pipeline at the same time, and
-//! most rows are played while requests of others stand behind them on the same connection. A row that ends its client's
-//! connection comes last there. Half of the worlds also have servers that close after so many answers, and servers
-//! that are killed. What weir may say for itself (502, 503, 504) to an asker is no harm; no victim is told so.
+//! One world is one burst: the servers earn their depth with clean responses, then all clients
+//! pipeline at the same time. Most rows are played while requests of other clients wait behind them
+//! on the same connection. A row that ends its client's connection comes last there. Half of the
+//! worlds also have servers that close after some number of responses, and servers that are killed.
+//! weir's own errors (502, 503, 504) are no harm to an asker; no victim gets one.
 //!
-//! `make sim` plays each row at least [`PLAYS_MIN`] times, fails when one falls short, and prints how often.
+//! `make sim` plays each row at least [`PLAYS_MIN`] times, fails when one falls short, and prints
+//! how often.
 
 mod closings;
 mod forgers;
@@ -31,14 +34,14 @@ use super::server::{KILLER, Style};
 use super::{SEEDS, each_seed, seeds_of};
 
 const CLIENTS: usize = 64;
-/// When the burst begins, by the time of the world.
+/// When the burst begins, in world time.
 const BURST_US: u64 = START_US + 2_000_000;
 /// Ordinary requests of each client in the burst.
 const VICTIMS: usize = 5;
 
 /// Plays of each row that `make sim` promises.
 const PLAYS_MIN: u64 = 1_000;
-/// What `make sim` asks for unless told: so many seeds where [`SEEDS`] are usual.
+/// The default number of seeds of `make sim`, where [`SEEDS`] are usual.
 const SIM_SEEDS: u64 = 2_000;
 
 /// A network that only delays, honest servers with room for deep pipelines, and no clients yet.
@@ -47,7 +50,7 @@ fn scenario(name: &'static str, seed: u64, servers: usize) -> Scenario {
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = name;
     scenario.settings = Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
-    // A reset throws away what has no room in it, also of answers to others.
+    // A reset discards bytes that don't fit in the window, also of responses to other clients.
     scenario.settings.window_bytes = 16 << 20;
     let style = Style { delay_us_max: *rng.pick(&[200, 1_000, 4_000]), ..Style::honest() };
     scenario.styles = vec![style; servers];
@@ -56,7 +59,7 @@ fn scenario(name: &'static str, seed: u64, servers: usize) -> Scenario {
     upstream.servers = (0..servers).map(|index| ServerPlan::new("server", server_address(index))).collect();
     upstream.servers.iter_mut().for_each(|server| set_connections(server, 2 + rng.below(3) as u32 * 2));
     upstream.pipeline = PipelineMode::Depth(16);
-    // All that may be asked at a time, also when one connection is left.
+    // All requests at a time, also when one connection is left.
     upstream.queue_size = 10_000;
     (upstream.share, upstream.echo) = (Share::All, None);
     scenario
@@ -64,18 +67,19 @@ fn scenario(name: &'static str, seed: u64, servers: usize) -> Scenario {
 
 type Row = &'static HostileUpstream;
 
-/// What one client does: earns, waits for the burst, then sends everything at once in a random order.
+/// The script of one client: earns, waits for the burst, then sends everything at once in a random
+/// order.
 struct Script<'a> {
     number: usize,
     rng: &'a mut Rng,
     acts: VecDeque<Act>,
     asked: Vec<Asked>,
     burst: Vec<u8>,
-    /// To draw from in the burst.
+    /// Methods to draw from in the burst.
     methods: &'static [&'static str],
 }
 
-/// Safe, and one that is not: nothing is sent behind it.
+/// Safe methods, and an unsafe one: nothing is sent behind it.
 const MIXED: &[&str] = &["GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "DELETE"];
 
 impl Script<'_> {
@@ -105,7 +109,7 @@ impl Script<'_> {
         self.acts.push_back(Act::Until(at_us));
     }
 
-    /// So many victims with the rows among them, and `last` behind them all.
+    /// Sends `victims` ordinary requests with the rows among them, and `last` behind them all.
     fn burst(&mut self, rows: &[Row], victims: usize, last: Option<Row>) {
         let mut order: Vec<Option<Row>> = rows.iter().copied().map(Some).collect();
         order.resize(rows.len() + victims, None);
@@ -125,7 +129,7 @@ impl Script<'_> {
     }
 }
 
-/// Rows to deal: each comes as often as the others, in an order of the world's own.
+/// Rows to deal: each comes as often as the others, in a random order for this world.
 struct Deck {
     rows: Vec<Row>,
     left: Vec<Row>,
@@ -146,15 +150,16 @@ impl Deck {
     }
 }
 
-/// After it the connection of its client ends.
+/// Whether the connection of its client ends after it.
 fn ends_client(row: &HostileUpstream) -> bool {
     matches!(row.asker, Asker::Truncated | Asker::Leaves) || row.trigger.is_incomplete()
 }
 
-/// `earn_with`: HEAD earns the servers depth behind HEAD too. Each earns it from each worker.
+/// `earn_with`: HEAD earns the servers depth behind HEAD too. Each server earns it from each
+/// worker.
 fn add_clients(run: &Run, seed: u64, earn_with: &'static str, mut script: impl FnMut(usize, &mut Script<'_>)) {
     let Scenario { workers, styles, .. } = &run.scenario;
-    // A quarter more than it takes, because not all get the same share.
+    // A quarter more than necessary, because not all get the same share.
     let warm = usize::from(*workers) * styles.len() * CLEAN_ANSWERS_MIN as usize * 5 / 4 / CLIENTS;
     let rng = &mut Rng::new(seed ^ 0xc11e);
     for number in 0..CLIENTS {
@@ -168,8 +173,8 @@ fn add_clients(run: &Run, seed: u64, earn_with: &'static str, mut script: impl F
     }
 }
 
-/// Nobody was harmed, and at most so many of a hundred victims were refused. `cut_may_be`: servers were killed, which may end an
-/// answer that had begun.
+/// Checks that no client was harmed, and that at most `refused_percent_max` of a hundred victims
+/// were refused. `cut_may_be`: servers were killed, which may end a response that had begun.
 fn judge(book: &Book, cut_may_be: bool, refused_percent_max: usize) -> Result<(), String> {
     let mut ended = None;
     let mut refused = 0;
@@ -199,9 +204,10 @@ fn judge(book: &Book, cut_may_be: bool, refused_percent_max: usize) -> Result<()
     }
 }
 
-/// It got what the row says, or an error of weir's own because others broke the connection again and again.
+/// Whether it got what the row says, or an error of weir because others broke the connection again
+/// and again.
 fn asker_is_served(row: &HostileUpstream, entry: &Entry) -> Result<bool, String> {
-    // Who never sends the rest of a body may be told so first.
+    // A client that never sends the rest of a body may get 408 first.
     let own_error = |status: u16| (502..=504).contains(&status) || status == 408 && row.trigger.is_incomplete();
     if let [reply] = entry.replies.as_slice()
         && own_error(reply.status)
@@ -209,7 +215,7 @@ fn asker_is_served(row: &HostileUpstream, entry: &Entry) -> Result<bool, String>
     {
         return Ok(true);
     }
-    // A whole answer is one, whatever becomes of the connection afterwards.
+    // A complete response counts, whatever happens to the connection afterwards.
     let end = entry.end.as_ref().filter(|_| entry.replies.is_empty());
     let seen = Seen { nonce: &entry.asked.nonce, replies: &entry.replies, end };
     row.asker.check(seen).map(|()| true)
@@ -226,8 +232,9 @@ fn count(counts: &Counts, book: &Book) {
     }
 }
 
-/// Prints what was played in the worlds of a test, so many of them where [`SEEDS`] are usual. Fails when one of the `rows` was
-/// played more seldom than its share of [`PLAYS_MIN`], or one of the `followed` with requests of others behind it.
+/// Prints what the worlds of a test played: `usual` worlds where [`SEEDS`] are usual. Fails when
+/// one of the `rows` was played less often than its share of [`PLAYS_MIN`], or one of the
+/// `followed` with requests of others behind it.
 fn settle<'a>(
     name: &str,
     usual: u64,
@@ -240,7 +247,7 @@ fn settle<'a>(
     println!("{name}, {worlds} worlds: row, times played, with requests of others behind it");
     counts.iter().for_each(|(id, played)| println!("  {id:36} {:7} {:7}", played.times, played.followed));
     let least = PLAYS_MIN * worlds * SEEDS / (usual * SIM_SEEDS);
-    // Of fewer, chance decides.
+    // With fewer, the result would be chance.
     if least >= PLAYS_MIN / 10 {
         let played = |id: &&str| counts.get(*id).copied().unwrap_or_default();
         let seldom: Vec<&str> = rows.filter(|id| played(id).times < least).collect();
@@ -258,8 +265,9 @@ fn make_sim_asks_for_enough_seeds() {
     assert!(makefile.contains(&format!("\nSEEDS ?= {SIM_SEEDS}\n")));
 }
 
-/// Rows of the storm, some more than once: nothing is sent behind HEAD and conditional requests, and where
-/// they have, a body that is an answer is a forged one inside a running pipeline.
+/// Rows of the storm, some more than once. weir sends nothing behind HEAD and conditional requests;
+/// where servers have earned depth there, a body that is a response is a forged one inside a
+/// running pipeline.
 fn stormy(earn_with: &str) -> impl Iterator<Item = Row> {
     let earned = earn_with == "HEAD";
     let times = move |row: &Row| match row.letter {
@@ -276,13 +284,13 @@ fn stormy(earn_with: &str) -> impl Iterator<Item = Row> {
     pipelined().flat_map(move |row| std::iter::repeat_n(row, times(&row)))
 }
 
-/// Its body is an answer, which only the framing of its own head tells from one.
+/// Its body is a response, and only the framing in its head tells the two apart.
 fn forges(row: &Row) -> bool {
     matches!(row.letter, "E4" | "E6") && row.id.ends_with("with_an_answer_as_body")
 }
 
-/// Rows whose fault shows with requests of others behind it. A 204 with a body is one, whatever the body looks like: its head
-/// says so.
+/// Rows whose fault shows with requests of others behind it. A 204 with a body is such a row,
+/// whatever the body looks like, because its head gives it away.
 fn pipelined() -> impl Iterator<Item = Row> {
     let shows = |row: &Row| row.company == Company::Pipelined || row.id == "e5_204_with_an_answer_as_body";
     catalogue().iter().filter(shows)
@@ -293,7 +301,7 @@ fn storm(seed: u64, counts: &Counts) {
     let mut scenario = scenario("storm", seed, *rng.pick(&[4, 12, 12]));
     let burst_us = BURST_US - START_US;
     if rng.chance(900) {
-        // Everybody's garbage collection: pipelines are full when it goes on.
+        // All servers collect garbage: pipelines are full when they go on.
         let pause = Outage { how: How::Frozen, at_us: burst_us - 1_000, for_us: 5_000 };
         scenario.styles.iter_mut().for_each(|style| style.outages = vec![pause]);
     }
@@ -317,27 +325,29 @@ fn storm(seed: u64, counts: &Counts) {
     });
 }
 
-/// Most victims of a storm that are refused, of a hundred: the retry budget covers all that is lost at once here, and whatever becomes of
-/// a server, others have room.
+/// Most victims of a storm that may be refused, of a hundred: the retry budget covers everything
+/// that is lost at once here, and other servers have room whatever happens to one.
 const REFUSED_PERCENT_MAX: usize = 0;
 /// Worlds of the storm where a hundred seeds are usual.
 const STORMS: u64 = 120;
 
-/// E0 to E9, E11 to E18, E26 to E28: 0 answers to the wrong client.
+/// E0 to E9, E11 to E18, E26 to E28: 0 responses to the wrong client.
 #[test]
 fn in_a_storm_of_hostile_servers_nobody_gets_anothers_answer() {
     let counts = Counts::default();
     each_seed(seeds_of(STORMS), |seed| storm(seed, &counts));
-    // Nothing is sent behind a body that is still coming, nor behind HEAD and conditional requests.
+    // weir sends nothing behind a body that is still coming, nor behind HEAD and conditional
+    // requests.
     let may_be_followed = |row: &Row| row.letter != "E9" && !forges(row);
     let ids = |row: Row| row.id;
     settle("storm", STORMS, counts, pipelined().map(ids), pipelined().filter(may_be_followed).map(ids));
 }
 
-/// Worlds of late answers where a hundred seeds are usual.
+/// Worlds of late responses where a hundred seeds are usual.
 const LATE: u64 = 4;
 
-/// E10: answers that are later than the patience with them. Everybody behind one waits as long, and may get 504 as well.
+/// E10: responses that come after weir's timeout. Requests behind such a response wait as long, and
+/// may get 504 as well.
 #[test]
 fn e10_late_answers_reach_nobody() {
     let counts = Counts::default();

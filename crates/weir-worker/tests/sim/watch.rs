@@ -1,9 +1,10 @@
-//! Looks at what each worker does with each server in each turn: who is out gets nothing new, backups get only what nobody else
-//! takes, probes are no requests.
+//! Looks at what each worker does with each server in each turn: a server that is out gets nothing
+//! new, backups get only requests that no other server takes, and probes don't count as requests.
 //!
-//! Called by `run.rs` after each turn. Exact where nothing else could have been done: a turn is judged by what held from its beginning
-//! to its end. What goes again after a loss may go to a backup, which is another server; so repetitions are counted, and a backup may
-//! have had so many.
+//! `run.rs` calls it after each turn. It is exact where nothing else could have been done: it
+//! judges a turn by the facts that held from its beginning to its end. A request that is repeated
+//! after a loss may go to a backup, which is another server. So repetitions are counted, and a
+//! backup may have had that many.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ use super::scenario::{Kind, Scenario};
 /// One server, as one worker saw it between two turns.
 #[derive(Clone, Default)]
 struct Sight {
-    /// Takes requests of everybody.
+    /// Takes requests of any client.
     active: bool,
     suspended: bool,
-    /// Finishes what it has, by order: what waits for it stays.
+    /// Finishes its requests, by order: those that wait for it keep waiting.
     draining: bool,
     ready: u32,
     waiting: u64,
@@ -41,7 +42,7 @@ struct Last {
     mail: u64,
 }
 
-/// All that is remembered of a run.
+/// Everything that is remembered of a run.
 #[derive(Default)]
 pub struct Watch {
     backups: Vec<bool>,
@@ -52,9 +53,9 @@ pub struct Watch {
     /// Servers may be down.
     killed: bool,
     last: Vec<Last>,
-    /// By server: trials that were begun and that no request was seen for yet.
+    /// By server: trials that have begun, but whose request was not seen yet.
     trials: Vec<u64>,
-    /// Requests that went again, and were not seen at a backup yet.
+    /// Requests that were repeated, and were not seen at a backup yet.
     again: u64,
     /// At some time a worker had no server for a request.
     pub none_left: bool,
@@ -76,7 +77,7 @@ impl Watch {
         }
     }
 
-    /// A worker has taken a turn.
+    /// Checks a worker after a turn.
     ///
     /// # Errors
     /// What it should not have done.
@@ -100,7 +101,8 @@ impl Watch {
         (0..turn.len()).try_for_each(|server| self.judge(server, &turn, mailed))
     }
 
-    /// Whether a server may have got what it got in a turn. `mailed`: other workers, which may know less, have chosen as well.
+    /// Checks whether a server may have got the requests that it got in a turn. `mailed`: other
+    /// workers, which may know less, have chosen as well.
     fn judge(&mut self, server: usize, turn: &[Turn], mailed: bool) -> Result<(), String> {
         let Turn { old, .. } = &turn[server];
         let others = || turn.iter().enumerate().filter(|(other, turn)| *other != server && turn.takes_requests());
@@ -120,7 +122,7 @@ impl Watch {
         if unexplained == 0 { Ok(()) } else { Err(format!("server {server} is {what} and got {unexplained} requests")) }
     }
 
-    /// Whether a worker has nobody to ask: each server is out, or not up at all.
+    /// Whether a worker has no server left: each is out, or not up at all.
     fn is_none_left(&self, worker: usize) -> bool {
         let mine = &self.last[worker].sights;
         let up = |server: usize| self.last.iter().any(|last| last.sights.get(server).is_some_and(|one| one.ready > 0));
@@ -152,13 +154,13 @@ impl Turn {
         !self.old.active && !self.new.active && self.old.recoveries == self.new.recoveries
     }
 
-    /// Requests that it got, besides those that waited for it.
+    /// Requests that it got, besides those that already waited for it.
     fn given(&self) -> u64 {
         (self.new.requests - self.old.requests).saturating_sub(self.old.waiting)
     }
 }
 
-/// Explains as much as there is an explanation for.
+/// Explains as many as the credit allows.
 fn take(unexplained: &mut u64, credit: &mut u64) {
     let taken = (*unexplained).min(*credit);
     *unexplained -= taken;

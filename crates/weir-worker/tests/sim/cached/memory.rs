@@ -1,7 +1,9 @@
-//! What the origin said, when, and on which terms; what was purged; and the judge of what clients get of it.
+//! Remembers what the origin sent, when, and on which terms, and what was purged; and judges the
+//! responses that clients get.
 //!
-//! Each answer of the origin is a version: its number stands in a field and in its body, with the key that it is for. Times are those of
-//! the world, microseconds: weir can't have known of a version before it was asked for, nor served it before that.
+//! Each response of the origin is a version: a field and its body carry its number, and the body
+//! also its key. Times are world time in microseconds: weir can't have known of a version before it
+//! requested it, nor served it before that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,35 +13,37 @@ use std::sync::Arc;
 use weir_cache::Store;
 use weir_check::{Body, Reply};
 
-/// What all parties share.
+/// The memory that all parties share.
 pub type Shared = Rc<RefCell<Memory>>;
 
-/// What an answer takes besides its body, at most: with it one that finds no room may exceed the bound.
+/// The most bytes that a response takes besides its body: a response that finds no room may exceed
+/// the bound by as much.
 const OWN_BYTES_MAX: u64 = 4096;
 
-/// What a URL stands for.
+/// The resource behind a URL.
 #[derive(Clone, Debug, Default)]
 pub struct Resource {
-    /// Seconds that its answers are fresh.
+    /// Seconds for which its responses are fresh.
     pub max_age_s: u64,
-    /// Seconds of stale-while-revalidate and stale-if-error; 0: it does not say so.
+    /// Seconds of stale-while-revalidate and stale-if-error; 0: it has none.
     pub renewed_s: u64,
     pub on_error_s: u64,
-    /// Its answers have an ETag.
+    /// Its responses have an ETag.
     pub has_etag: bool,
     pub no_cache: bool,
     pub must_revalidate: bool,
-    /// They are selected by `X-Way`.
+    /// `X-Way` selects them.
     pub varies: bool,
-    /// They are for who asks alone.
+    /// They are only for the client that asks.
     pub is_private: bool,
-    /// Bytes of bodies, besides what they say of themselves. Most are much shorter than the longest.
+    /// Bytes of bodies, besides the key and version at their beginning. Most are much shorter than
+    /// the longest.
     pub bytes_min: usize,
     pub bytes_max: usize,
 }
 
 impl Resource {
-    /// What its answers say of themselves.
+    /// The fields of its responses.
     pub fn lines(&self, key: usize, version: usize) -> String {
         let Resource { max_age_s, renewed_s, on_error_s, .. } = self;
         let mut control = format!("max-age={max_age_s}");
@@ -56,28 +60,28 @@ impl Resource {
     }
 }
 
-/// The group that a key is of.
+/// The group that a key belongs to.
 pub fn tag(key: usize) -> String {
     format!("g{}", key % 3)
 }
 
-/// One answer with a body.
+/// One response with a body.
 #[derive(Debug)]
 pub struct Version {
     pub key: usize,
-    /// What `X-Way` said.
+    /// The value of `X-Way`.
     pub way: Option<u8>,
-    /// When it was asked for: of its origin, and by a 304 since.
+    /// When weir requested it, and when it sent each request that a 304 has answered since.
     pub asked_us: Vec<u64>,
-    /// When the last 304 of it was sent; 0: there was none.
+    /// When the last 304 for it was sent; 0: there was none.
     pub confirmed_us: u64,
-    /// Who may have it; None: everybody.
+    /// The nonce of the only request that may have it; None: any may.
     pub owner: Option<String>,
     pub bytes: usize,
 }
 
 impl Version {
-    /// All of its body.
+    /// Its whole body.
     pub fn body(&self, number: usize) -> Vec<u8> {
         let way = self.way.unwrap_or_default();
         let mut body = format!("key {} version {number} way {way} ", self.key).into_bytes();
@@ -87,16 +91,16 @@ impl Version {
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub nonce: String,
     pub method: &'static str,
     pub key: usize,
     pub way: Option<u8>,
-    /// Fields that make it something else than the whole for everybody.
+    /// Fields that ask for something other than the whole response for all.
     pub lines: String,
-    /// The part that it wants.
+    /// The range that it wants.
     pub range: Option<(usize, usize)>,
 }
 
@@ -114,23 +118,24 @@ impl Question {
     }
 }
 
-/// What is not to be served to whoever asks later.
+/// Responses that may not be served to later requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Purge {
-    /// From when on whoever asks is to see it.
+    /// Requests from this time on must see it.
     pub at_us: u64,
-    /// What was asked for before this is purged; what was asked for between the two may be.
+    /// Responses that were requested before this time are purged; those requested between the two
+    /// times may be.
     pub of_us: u64,
     pub whose: Whose,
-    /// It may be served stale.
+    /// Purged responses may be served stale.
     pub is_soft: bool,
 }
 
-/// Which keys a purge means.
+/// The keys that a purge covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     All,
-    /// Those of the group of this one.
+    /// The keys of the group of this key.
     Group(usize),
     Key(usize),
 }
@@ -145,13 +150,13 @@ impl Whose {
     }
 }
 
-/// An answer of another key.
+/// A response of another key.
 #[derive(Clone, Debug)]
 pub struct Astray {
-    /// When it was asked for by who got it, and by weir.
+    /// When its client requested it, and when weir did.
     pub asked_us: u64,
     pub fetched_us: u64,
-    /// What was wrong.
+    /// The fault.
     pub text: String,
 }
 
@@ -162,41 +167,42 @@ impl Astray {
     }
 }
 
-/// How often clients got what.
+/// How often clients got which kind of response.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
-    /// What another request had brought.
+    /// Responses that another request had brought.
     pub shared: u64,
-    /// What their own request has brought.
+    /// Responses that their own request has brought.
     pub own: u64,
-    /// Of both, answers that were older than their lifetime.
+    /// Of both, responses that were older than their lifetime.
     pub stale: u64,
-    /// Errors of weir's own, and ends of connections.
+    /// Errors of weir, and ends of connections.
     pub failed: u64,
-    /// What came after a purge of its key.
+    /// Responses fetched after a purge of their key.
     pub purged: u64,
 }
 
-/// All of a run.
+/// Everything about a run.
 pub struct Memory {
     pub resources: Vec<Resource>,
     pub versions: Vec<Version>,
     pub purges: Vec<Purge>,
     /// When the origin failed: with 503, or by the end of a connection.
     failures_us: Vec<u64>,
-    /// By nonce of what changes something: when its origin has said that it is done.
+    /// By nonce of an unsafe request: when its origin said that it is done.
     pub changes_us: BTreeMap<String, u64>,
-    /// By key and way: how many requests for it are open at origins; and the most that there were.
+    /// By key and way: how many requests for it are open at origins; and the most that there ever
+    /// were.
     open: BTreeMap<(usize, Option<u8>), u32>,
     pub open_max: u32,
     pub counts: Counts,
-    /// Answers to the wrong asker are kept in `astray`, and are no violation.
+    /// Responses to the wrong asker are kept in `astray`, and are no violation.
     pub collects_astray: bool,
     pub astray: Vec<Astray>,
     pub violations: Vec<String>,
     pub store: Arc<Store>,
     bytes_max: u64,
-    /// How long an answer may be under way from the origin to weir, microseconds.
+    /// How long a response may be under way from the origin to weir, microseconds.
     under_way_us: u64,
 }
 
@@ -230,19 +236,20 @@ impl Memory {
         self.failures_us.push(now_us);
     }
 
-    /// Origins have one more request for a key.
+    /// Counts one more request for a key at origins.
     pub fn opened(&mut self, key: usize, way: Option<u8>) {
         let open = self.open.entry((key, way)).or_default();
         *open += 1;
         self.open_max = self.open_max.max(*open);
     }
 
-    /// They have one fewer.
+    /// Counts one fewer.
     pub fn closed(&mut self, key: usize, way: Option<u8>) {
         self.open.entry((key, way)).and_modify(|open| *open -= 1);
     }
 
-    /// invariant 5: what lives is within the bound, but for what is sent of answers that have found no room, each of which has a client.
+    /// invariant 5: live bytes are within the bound, apart from parts of responses without room
+    /// that are being sent, each of which has a client.
     pub fn look_at_bytes(&mut self, clients: usize) {
         let live = self.store.report().live_bytes;
         if live > self.bytes_max + clients as u64 * OWN_BYTES_MAX {
@@ -250,7 +257,7 @@ impl Memory {
         }
     }
 
-    /// A client got a reply, in answer to what it had asked at this time.
+    /// Judges a reply to a request that the client had sent at `asked_us`.
     pub fn replied(&mut self, asked: &Question, asked_us: u64, reply: &Reply, now_us: u64) {
         match self.judge(asked, asked_us, reply, now_us) {
             Ok(()) => {}
@@ -273,7 +280,7 @@ impl Memory {
         let is_own = by == asked.nonce;
         if reply.status == 503 {
             self.counts.failed += 1;
-            // What a server says to one who asks is for nobody else.
+            // A server's failure is only for the client that gets it.
             return if is_own || self.collects_astray {
                 Ok(())
             } else {
@@ -292,7 +299,7 @@ impl Memory {
             };
         }
         if is_own && reply.status == 304 && asked.is_conditional() {
-            // It has asked on conditions of its own.
+            // The client has set conditions itself.
             self.counts.own += 1;
             return Ok(());
         }
@@ -315,14 +322,14 @@ impl Memory {
         self.judge_age(asked_us, number)
     }
 
-    /// invariant 4: who asks after a purge gets nothing that was fetched before.
+    /// invariant 4: a request after a purge gets nothing that was fetched before.
     fn judge_purges(&mut self, asked_us: u64, number: usize) -> Result<(), String> {
         let Memory { purges, versions, resources, counts, .. } = self;
         let version = &versions[number];
         let resource = &resources[version.key];
         for purge in purges.iter().filter(|purge| purge.at_us <= asked_us && purge.whose.has(version.key)) {
             let is_newer = match purge.is_soft {
-                // A server that confirms it makes it fresh again.
+                // A server that confirms a response makes it fresh again.
                 true => version.asked_us.iter().any(|at_us| *at_us >= purge.of_us),
                 false => version.asked_us[0] >= purge.of_us,
             };
@@ -335,20 +342,21 @@ impl Memory {
         Ok(())
     }
 
-    /// invariant 2: what is stale is served only with licence.
+    /// invariant 2: stale responses are served only with a licence.
     fn judge_age(&mut self, asked_us: u64, number: usize) -> Result<(), String> {
         let version = &self.versions[number];
         let resource = &self.resources[version.key];
         let last_us = *version.asked_us.last().expect("it was asked for");
         let lifetime_us = if resource.no_cache { 0 } else { resource.max_age_s * 1_000_000 };
-        // From when it was asked for on: weir can't have asked later. What came since a client has asked is for it as it is.
+        // The lifetime counts from the request: weir can't have asked later. A response that came
+        // after its client asked is good as it is.
         let over_us = asked_us.saturating_sub(last_us + lifetime_us);
         if over_us == 0 {
             return Ok(());
         }
         self.counts.stale += 1;
         let is_within = |seconds: u64| seconds > 0 && over_us <= seconds * 1_000_000;
-        // Who waits when a 304 comes has it, too.
+        // A client that waits when a 304 comes gets the response as well.
         if version.confirmed_us > 0 && version.confirmed_us + self.under_way_us >= asked_us {
             return Ok(());
         }
@@ -361,16 +369,16 @@ impl Memory {
     }
 }
 
-/// The number of the version that a reply has, or means.
+/// The number of the version that a reply carries or confirms.
 fn version_of(reply: &Reply) -> Option<usize> {
     let by_field = reply.fields.first("x-version").and_then(|text| text.parse().ok());
     by_field.or_else(|| reply.fields.first("etag")?.strip_prefix("\"v")?.strip_suffix('"')?.parse().ok())
 }
 
-/// An error of weir's own: the run says whether that may be.
+/// Judges an error of weir: the run decides whether it is allowed.
 fn judge_own_error(asked: &Question, reply: &Reply) -> Result<(), String> {
     match reply.status {
-        // It wants nothing but what is stored.
+        // It accepts nothing but a stored response.
         504 if asked.lines.contains("only-if-cached") => Ok(()),
         416 if asked.range.is_some() => Ok(()),
         502..=504 => Ok(()),
@@ -378,7 +386,7 @@ fn judge_own_error(asked: &Question, reply: &Reply) -> Result<(), String> {
     }
 }
 
-/// invariant 1: a reply is of the key that was asked for, all of it, or the part that was asked for.
+/// invariant 1: a reply is of the key that was asked for: all of it, or the requested range.
 fn judge_body(asked: &Question, number: usize, version: &Version, reply: &Reply, is_own: bool) -> Result<(), String> {
     let Version { key, way, .. } = version;
     if *key != asked.key || way.is_some() && *way != asked.way {

@@ -1,4 +1,5 @@
-//! A server whose answers name their key and version, and that breaks off, fails, confirms or answers too often as its manners say.
+//! A server whose responses name their key and version. It breaks off, fails, confirms, or sends
+//! surplus responses as often as its manners say.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,30 +9,32 @@ use weir_io::sim::{Actor, Conn, Net};
 
 use super::memory::{Shared, Version};
 
-/// What it does, in thousandths of its answers.
+/// Its manners, in thousandths of its responses.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Ways {
-    /// Longest time until an answer begins, microseconds.
+    /// Longest time until a response begins, microseconds.
     pub delay_us_max: u64,
-    /// Shortest time, where each answer takes about as long; 0: most begin much sooner than the last one.
+    /// Shortest time, where each response takes about as long; 0: most begin much sooner than after
+    /// the longest time.
     pub delay_us_min: u64,
-    /// It comes in pieces with pauses.
+    /// The response comes in pieces with pauses.
     pub pieces: u32,
     /// It is chunked.
     pub chunked: u32,
-    /// It is 503.
+    /// The response is a 503.
     pub fails: u32,
     /// Its connection is reset instead, or in the middle of it.
     pub breaks: u32,
     /// It never comes.
     pub silent: u32,
-    /// The connection ends behind it.
+    /// Its connection is reset instead, or in the middle of the response.
     pub closes: u32,
-    /// From this time of the world on, once: another answer stands before it, so that each one behind goes to the wrong request. 0: never.
+    /// From this world time on, once: another response precedes it, so that each response behind
+    /// reaches the wrong request. 0: never.
     pub shifts_from_us: u64,
 }
 
-/// A request that is not answered in whole.
+/// A request that is not completely answered.
 struct Open {
     request: Request,
     asked_us: u64,
@@ -42,11 +45,11 @@ struct Open {
 struct Connection {
     judge: StrictRequests,
     open: VecDeque<Open>,
-    /// What is to be written of the first answer; None: it has not begun.
+    /// The rest of the first response; None: it has not begun.
     writing: Option<VecDeque<Vec<u8>>>,
-    /// It ends behind the answer that is being written.
+    /// The connection ends after the response that is being written.
     ends: bool,
-    /// A timer is set that goes on.
+    /// A timer that continues is set.
     waits: bool,
     /// Nothing more is answered.
     is_silent: bool,
@@ -85,7 +88,7 @@ impl Origin {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let mut memory = self.memory.borrow_mut();
         if let Err(violation) = connection.judge.feed(data) {
-            // One that is out of step has lost count of what is answered.
+            // An origin that is out of step has lost count of answered requests.
             if !self.has_shifted {
                 memory.violation(format!("to the origin: {violation}"));
             }
@@ -102,7 +105,7 @@ impl Origin {
         }
     }
 
-    /// Begins with the first request that is not answered, after a while.
+    /// Begins with the first unanswered request, after a while.
     fn go_on(&mut self, net: &mut Net<'_>, conn: Conn) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if connection.waits || connection.is_silent || connection.open.is_empty() {
@@ -173,7 +176,7 @@ impl Origin {
         self.go_on(net, conn);
     }
 
-    /// The bytes of an answer, and a version for its body.
+    /// The bytes of a response, and a version for its body.
     fn answer(&mut self, net: &mut Net<'_>, request: &Request, asked_us: u64, close: bool) -> Vec<u8> {
         let (key, way, nonce) = (key_of(request), way_of(request), request.fields.first("x-nonce").unwrap_or_default());
         let mut memory = self.memory.borrow_mut();
@@ -210,7 +213,7 @@ impl Origin {
         let version = Version { key, way, asked_us: vec![asked_us], confirmed_us: 0, owner, bytes };
         let body = version.body(number);
         memory.versions.push(version);
-        // What one who has credentials gets is not what others would.
+        // Only the response to a GET becomes the version that a 304 confirms later.
         if request.method == "GET" {
             self.current.insert((key, way), number);
         }
@@ -244,7 +247,7 @@ impl Origin {
         pieces
     }
 
-    /// A connection is no more: nothing is open on it.
+    /// A connection has ended: nothing is open on it any more.
     fn lose(&mut self, conn: Conn) {
         if let Some(connection) = self.conns.remove(&conn) {
             connection.open.iter().for_each(|open| close(&self.memory, open));

@@ -17,7 +17,7 @@ pub enum Step {
     Until(u64),
     /// Until all is answered.
     Await,
-    /// Takes nothing for so many microseconds, while going on.
+    /// Stops reading for this many microseconds, while the script continues.
     StopReading(u64),
     /// RST.
     Leave,
@@ -31,9 +31,9 @@ pub struct Reader {
     steps: VecDeque<Step>,
     judge: StrictReplies,
     conn: Option<Conn>,
-    /// What is not answered, and when it was asked.
+    /// Unanswered requests, and when they were sent.
     asked: VecDeque<(Question, u64)>,
-    /// It leaves only at the end, and is cut off by nobody.
+    /// It leaves only at the end, and nothing cuts it off.
     must_be_answered: bool,
     waits: bool,
     done: bool,
@@ -101,14 +101,14 @@ impl Reader {
         }
     }
 
-    /// Nothing more comes.
+    /// Ends the reader: nothing more comes.
     fn finish(&mut self) {
         if !std::mem::replace(&mut self.done, true) {
             self.book.borrow_mut().clients_done += 1;
         }
     }
 
-    /// The connection has ended, by somebody else.
+    /// The other side has ended the connection.
     fn ended(&mut self) {
         if self.done {
             return;
@@ -120,7 +120,8 @@ impl Reader {
             let asked: Vec<&str> = self.asked.iter().map(|(question, _)| question.nonce.as_str()).collect();
             memory.violation(format!("invariant 6: cut off while {asked:?} were not answered"));
         }
-        // invariant 1 also of what was cut off: it is the beginning of what was asked for.
+        // invariant 1 holds for a truncated reply as well: it is the beginning of what was asked
+        // for.
         if let (End::Truncated(Some(reply)), Some((question, _))) = (&end, self.asked.front())
             && reply.status == 200
             && !memory.collects_astray

@@ -1,6 +1,8 @@
-//! docs/hostile.md E18 and E27: servers that close after so many answers, in the midst of pipelines.
+//! docs/hostile.md E18 and E27: servers that close after some number of responses, in the middle of
+//! pipelines.
 //!
-//! Everybody earns and gives trust in peace; from the burst on one server, or each, ends all its connections as the row says.
+//! All servers earn trust in peace. From the burst on, one server, or each, ends all its
+//! connections as the row says.
 
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::Rng;
@@ -11,7 +13,7 @@ use super::{BURST_US, Counts, add_clients, count, judge, scenario, settle};
 
 /// Worlds where a hundred seeds are usual.
 const WORLDS: u64 = 24;
-/// Answers of one connection that are many: more worlds are needed to see as many ends.
+/// This many responses per connection are many: more worlds are needed to see as many ends.
 const MANY_ANSWERS: usize = 50;
 
 /// Rows to draw from: each ends about as many connections as the others.
@@ -43,7 +45,7 @@ fn closing_world(seed: u64, counts: &Counts) {
     add_clients(&run, seed, earn_with, |_, script| script.burst(&[], victims(&closing), None));
     run.finish_with(|book| {
         count(counts, book);
-        // A reset may overtake the end of an answer that its client has begun to read.
+        // A reset may overtake the end of a response that its client has begun to read.
         judge(book, !matches!(closing.how, Ending::Fin | Ending::Announced), 0)
     });
 }

@@ -1,5 +1,5 @@
-//! What HTTP/1.1 can't show inside a running pipeline, and what helps: `pipeline echo`, `share="client"`, the sync point.
-//! docs/hostile.md E1, E20, E21.
+//! Faults that HTTP/1.1 can't show inside a running pipeline, and what helps: `pipeline echo`,
+//! `share="client"`, the sync point. docs/hostile.md E1, E20, E21.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::super::server::ECHO_FIELD;
 use super::super::{each_seed, seeds_of};
 use super::{BURST_US, Counts, Deck, Row, VICTIMS, add_clients, count, scenario, settle};
 
-/// What HTTP/1.1 can't show inside a running pipeline, besides E20, answers in the wrong order: a forged complete answer,
-/// or the beginning of one.
+/// Faults that HTTP/1.1 can't show inside a running pipeline, besides E20, responses in the wrong
+/// order: a forged complete response, or the beginning of one.
 const FORGERS: [&str; 5] = [
     "e1_second_answer",
     "e1_half_an_answer_behind",
@@ -22,11 +22,12 @@ const FORGERS: [&str; 5] = [
     "e6_304_with_an_answer_as_body",
     "e21_split_answer",
 ];
-/// An answer too many that comes when its client has done with the connection: only an identifier tells whose it is.
+/// A surplus response that comes when its client has finished with the connection: only an
+/// identifier shows which request it belongs to.
 const LATER: &str = "e2_second_answer_later";
 /// The name of E20, which is no script.
 const SWAPPED: &str = "e20_wrong_order";
-/// Such rows of each client that asks for them.
+/// Forged rows of each client that asks for them.
 const FORGED: usize = 2;
 /// Worlds of each test where a hundred seeds are usual.
 const WORLDS: u64 = 40;
@@ -39,7 +40,7 @@ fn forge(
     protect: impl Fn(&mut Scenario),
 ) -> Vec<(String, String)> {
     let mut scenario = scenario(name, seed, 2);
-    // One or the other: each of them soon ends all pipelines.
+    // One or the other, because each of them soon ends all pipelines.
     let swaps = if seed.is_multiple_of(2) { 100 } else { 0 };
     scenario.styles.iter_mut().for_each(|style| style.swaps = swaps);
     protect(&mut scenario);
@@ -47,7 +48,8 @@ fn forge(
     run.book.borrow_mut().collects_misdelivered = true;
     let mut rows = Deck::new(rows.iter().map(|id| by_id(id)), seed);
     add_clients(&run, seed, "HEAD", |number, script| {
-        // A request that nothing may follow would be followed when weir takes a forged answer for its own.
+        // A request that must not be followed would be followed when weir mistakes a forged
+        // response for its own.
         script.methods = SAFE;
         let forged = if number % 2 == 0 && swaps == 0 { FORGED } else { 0 };
         let mine: Vec<Row> = (0..forged).map(|_| rows.deal()).collect();
@@ -62,7 +64,8 @@ fn forge(
     harmed
 }
 
-/// With `pipeline echo` an answer that does not carry its request's identifier back is nobody's.
+/// With `pipeline echo`, no client gets a response that does not carry its request's identifier
+/// back.
 #[test]
 fn e20_e21_with_echo_nobody_is_harmed() {
     let rows: Vec<&str> = FORGERS.into_iter().chain([LATER]).collect();
@@ -78,8 +81,8 @@ fn e20_e21_with_echo_nobody_is_harmed() {
     settle("forgers, echo", WORLDS, counts, rows.into_iter().chain([SWAPPED]), [].into_iter());
 }
 
-/// With `share="client"` who asks a forger harms nobody else: what goes wrong stays on a connection that is the asker's until
-/// it is empty.
+/// With `share="client"`, a client that asks a forger harms no other client: the damage is limited
+/// to a connection that is the asker's until it is empty.
 #[test]
 fn e20_e21_with_share_client_only_the_asker_is_harmed() {
     let counts = Counts::default();
@@ -99,16 +102,17 @@ fn e20_e21_with_share_client_only_the_asker_is_harmed() {
     settle("forgers, share client", WORLDS, counts, FORGERS.into_iter().chain([SWAPPED]), [].into_iter());
 }
 
-/// Without either, one forged answer in a running pipeline shifts the answers of its connection. The sync point ends that
-/// within about a second, finds the answer too many, and the server is not pipelined again.
+/// Without either, one forged response in a running pipeline shifts the responses of its
+/// connection. The sync point ends that within about a second, finds the surplus response, and the
+/// server is not pipelined again.
 #[test]
 fn a_forged_answer_harms_until_the_sync_point_and_is_detected() {
     let harmed: usize = seeds_of(10).into_iter().map(shift).sum();
     assert!(harmed > 0, "the forged answer went to nobody: this proves nothing");
 }
 
-/// Until when the sync point must have been, after the forged answer: [`SYNC_US`] of weir-proxy, and the time that a full
-/// connection takes to run empty.
+/// The latest time of the sync point after the forged response: [`SYNC_US`] of weir-proxy, and the
+/// time that a full connection takes to run empty.
 const SHIFT_US_MAX: u64 = 1_500_000;
 
 fn shift(seed: u64) -> usize {

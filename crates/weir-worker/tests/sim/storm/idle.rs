@@ -1,7 +1,9 @@
-//! docs/hostile.md E2: an answer too many that comes 250 ms later, when its connection has nothing unanswered.
+//! docs/hostile.md E2: a surplus response that comes 250 ms later, when its connection has nothing
+//! unanswered.
 //!
-//! Everybody who asks from then on may get that connection: it must have ended before. Until it comes nobody asks, because an answer
-//! that crosses with a request looks like the one to it, here as everywhere; `pipeline echo` shows that too (`forgers.rs`).
+//! Any request from then on may get that connection, which must have ended before. No requests are
+//! sent until it comes, because a response that crosses with a request looks like the response to
+//! it, here as everywhere; `pipeline echo` shows that too (`forgers.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,20 +23,21 @@ use super::{Client, Counts, MIXED, Outcome, Rng, Script, count, scenario, settle
 const ROW: &str = "e2_second_answer_later";
 /// Worlds of each test where a hundred seeds are usual.
 const WORLDS: u64 = 8;
-/// Times that it is played in a world, one after the other.
+/// How many times it is played in a world, one after the other.
 const ROUNDS: u64 = 20;
 const ROUND_US: u64 = 1_000_000;
-/// From the first answer to the one too many.
+/// From the first response to the surplus one.
 const LATER_US: u64 = 250_000;
-/// Who asks then, in each round.
+/// How many clients ask afterwards, in each round.
 const VICTIMS: usize = 6;
-/// How soon after it came.
+/// How soon after it came they ask.
 const SOON_US: u64 = 2_000;
 
 fn play(seed: u64, counts: &Counts, share: Share, echo: bool) {
     let rng = &mut Rng::new(seed ^ 0x1d1e);
     let mut scenario = scenario("a late answer too many", seed, 1 + (seed % 2) as usize);
-    // Everything takes equally long, and nothing waits for room, so that what is sent first arrives first.
+    // Everything takes equally long, and nothing waits for room, so that bytes sent first arrive
+    // first.
     scenario.settings.faults = Faults { latency_us: rng.between(10, 500), late_turn: 300, ..Faults::none() };
     scenario.styles.iter_mut().for_each(|style| (style.delay_us_max, style.echo) = (0, echo));
     let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
@@ -59,7 +62,7 @@ fn play(seed: u64, counts: &Counts, share: Share, echo: bool) {
     });
 }
 
-/// Asks for it, at times behind requests of its own.
+/// Asks for the surplus response, at times behind other requests of this client.
 fn add_asker(run: &Run, round: u64, at_us: u64, rng: &mut Rng) {
     let number = round as usize * (VICTIMS + 1);
     let mut script = script(number, at_us, rng);
@@ -72,7 +75,7 @@ fn add_asker(run: &Run, round: u64, at_us: u64, rng: &mut Rng) {
     book.entries.entry(nonce).and_modify(|entry| entry.quiet_until_us = at_us + LATER_US);
 }
 
-/// Asks when it has just come.
+/// Asks just after it has come.
 fn add_victim(run: &Run, round: u64, victim: usize, at_us: u64, rng: &mut Rng) {
     let number = round as usize * (VICTIMS + 1) + victim + 1;
     let shift = rng.below(11);

@@ -1,4 +1,4 @@
-//! docs/hostile.md E19: requests that kill every server which reads them.
+//! docs/hostile.md E19: requests that kill every server that reads them.
 
 use super::super::run::Run;
 use super::super::server::KILLER;
@@ -9,18 +9,20 @@ use crate::storm::Act;
 /// Worlds where a hundred seeds are usual.
 const WORLDS: u64 = 100;
 
-/// A suspect was sent right behind an answer whose server had died long ago, and was taken for the cause.
+/// A seed where a suspect was sent right behind a response whose server had died long ago, and was
+/// taken for the cause.
 const BEHIND_AN_ANSWER: u64 = 100_372;
 
-/// Most times that a request may reach servers which it kills: the first time, `forward-retries`, `PASSED_MAX` orderly ends when it
-/// is the next one, and once behind another, whose fault it is as far as weir can see.
+/// Most times that a request may reach servers that it kills: the first time, `forward-retries`,
+/// `PASSED_MAX` orderly ends when it is the next request. And once behind another request, which is
+/// to blame as far as weir can see.
 const KILLER_ARRIVALS_MAX: usize = 1 + 5 + 2 + 1;
 
-/// Most victims that are refused, of a hundred.
+/// Most victims that may be refused, of a hundred.
 const REFUSED_PERCENT_MAX: usize = 0;
 
-/// E19: a request that kills every server which reads it. It gets its error after a bounded number of tries, and those whose
-/// connections it broke are answered elsewhere or later.
+/// E19: a request that kills every server that reads it. It gets its error after a bounded number
+/// of tries, and the requests whose connections it broke are answered elsewhere or later.
 #[test]
 fn e19_a_request_that_kills_is_alone_in_its_end() {
     let counts = Counts::default();
@@ -41,7 +43,7 @@ fn e19_a_request_that_kills_is_alone_in_its_end() {
             count(&counts, book);
             let killer = &book.entries[&nonce];
             let refused = killer.replies.iter().all(|reply| matches!(reply.status, 502 | 503));
-            // An answer to its client that had begun may have been cut before.
+            // A response that had begun to its client may have been cut before.
             let ended = killer.replies.len() == 1 || killer.outcome == Outcome::Cut;
             if !ended || !refused || killer.arrivals.len() > KILLER_ARRIVALS_MAX {
                 return Err(format!(

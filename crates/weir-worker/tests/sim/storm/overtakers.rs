@@ -9,7 +9,7 @@ use crate::storm::Act;
 /// Worlds where a hundred seeds are usual.
 const WORLDS: u64 = 60;
 
-/// Everybody gets its own answer, and who asks for the refusal gets that.
+/// Each client gets its own response, and the client that asks for the refusal gets that.
 #[test]
 fn e29_an_error_that_overtakes_is_nobodys() {
     let counts = Counts::default();
