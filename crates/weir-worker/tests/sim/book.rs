@@ -1,4 +1,5 @@
-//! Who asked what, what must be answered, and what became of it: the memory that clients and servers of a run share.
+//! All requests of a run, the responses that are due, and the outcomes: the memory that clients and
+//! servers of a run share.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,16 +12,16 @@ use weir_io::sim::Rng;
 
 use super::through::Journeys;
 
-/// Bodies up to this are held by weir before their request is forwarded.
+/// weir holds bodies up to this size before it forwards their request.
 pub const GATHER_BYTES_MAX: usize = 64 * 1024;
 
 /// Most times that servers may see one request, whatever the reasons.
 const ARRIVALS_MAX: usize = 40;
 
-/// The fault whose answer is followed by a stray interim answer.
+/// The fault whose response is followed by a stray interim response.
 const STRAY_ROW: &str = "e7_hints_behind";
 
-/// What all parties of one run write into.
+/// The book that all parties of one run write to.
 pub type SharedBook = Rc<RefCell<Book>>;
 
 /// Every request of a run, by nonce.
@@ -31,7 +32,7 @@ pub struct Book {
     pub violations: Vec<String>,
     /// Clients that have nothing more to do.
     pub clients_done: usize,
-    /// Final answers that servers have begun.
+    /// Final responses that servers have begun.
     pub answers: u64,
     /// Most requests that a server saw unanswered on one connection.
     pub depth_max: usize,
@@ -39,7 +40,7 @@ pub struct Book {
     pub tries_max: Option<u32>,
     /// Bytes that the parties of the run sent and received.
     pub traffic: Traffic,
-    /// Answers to the wrong asker are filed in `misdelivered` and are no violation.
+    /// Responses to the wrong asker are recorded in `misdelivered` and are no violation.
     pub collects_misdelivered: bool,
     pub misdelivered: Vec<Misdelivered>,
     /// Faults that servers played: how often, and how often with requests pipelined behind.
@@ -51,19 +52,19 @@ pub struct Book {
     pub cookies: Vec<String>,
     /// Requests of sessions reach their server and no other.
     pub keeps_sessions: bool,
-    /// Where each client was going, in a world whose clients are led to weir on their way.
+    /// Where each client was going, in a world whose clients are redirected to weir on their way.
     pub journeys: Option<Journeys>,
     /// The codes of each GOAWAY that clients of HTTP/2 got.
     pub goaways: Vec<u32>,
     /// Connections of HTTP/2 that were ended within a frame.
     pub cut_frames: u64,
-    /// Some of these clients do what they may not.
+    /// Some of these clients misbehave.
     pub has_offenders: bool,
-    /// `retry-nonidempotent`: everything may be repeated whose body is held.
+    /// `retry-nonidempotent`: every request may be repeated whose body is held.
     pub repeats_all: bool,
 }
 
-/// What passed between weir and the others, as the others saw it.
+/// Bytes that passed between weir and the others, as the others saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     pub clients_sent: u64,
@@ -72,7 +73,7 @@ pub struct Traffic {
     pub servers_got: u64,
 }
 
-/// An answer that came to the wrong asker.
+/// A response that came to the wrong asker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misdelivered {
     pub nonce: String,
@@ -94,56 +95,57 @@ pub struct Entry {
     pub arrivals: Vec<Arrival>,
     /// The server to which its cookie binds it.
     pub bound: Option<usize>,
-    /// Servers' connections that broke while it was unanswered on them: each counts as a try.
+    /// Server connections that broke while it was unanswered on them: each counts as a try.
     pub broken: u32,
     pub outcome: Outcome,
-    /// The client has seen bytes of the answer.
+    /// The client has seen bytes of the response.
     pub delivered: bool,
-    /// For triggers: when the script first said something.
+    /// For triggers: when the script first sent something.
     pub said_us: Option<u64>,
-    /// Until when the script of a trigger says nothing more once it was delivered, by the time of the world.
+    /// Until when the script of a trigger sends nothing more once it was delivered, in world time.
     pub quiet_until_us: u64,
-    /// For triggers: what the client got, to be judged by the row.
+    /// For triggers: the client's replies, for the row to judge.
     pub replies: Vec<Reply>,
     /// For triggers: how the connection ended.
     pub end: Option<End>,
 }
 
-/// What a client asked.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub nonce: String,
     pub method: &'static str,
     pub conditional: bool,
     pub body: Vec<u8>,
-    /// Played by a hostile script instead of answered honestly.
+    /// The hostile script that plays instead of an honest response.
     pub trigger: Option<String>,
 }
 
 /// A request as a server saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// On a connection that had announced its end before: the server has not acted on it.
+    /// The connection had announced its end before: the server has not acted on the request.
     pub ignored: bool,
     /// The server, and the other end of the connection.
     pub by: (usize, SocketAddr),
 }
 
-/// What the client got.
+/// The outcome for the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Waiting,
-    /// Its own answer, complete.
+    /// Its own response, complete.
     Answered,
-    /// An error of weir's.
+    /// An error of weir.
     Refused(u16),
     /// The connection ended before, or the client left.
     Cut,
-    /// The client has reset its stream and stays.
+    /// The client has reset its stream and keeps its connection.
     GivenUp,
 }
 
-/// What an honest server answers; a function of the request alone, so that it may come from any server.
+/// The response of an honest server. It depends on the request alone, so that it may come from any
+/// server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expected {
     pub status: u16,
@@ -151,20 +153,21 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What an ill server answers.
+    /// The response of an ill server.
     pub fn ill() -> Expected {
         Expected { status: 503, body: b"ill".to_vec() }
     }
 }
 
 impl Asked {
-    /// May be sent again after a loss
-    /// (docs/connections.md, docs/retries.md: safe or idempotent). weir also must hold its body still.
+    /// May be sent again after a loss (docs/semantics.md §3, §4: safe or idempotent). weir must
+    /// also still hold its body.
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
     }
 
-    /// Its body is too large to be held: it goes on as it comes, and its loss ends the client's connection.
+    /// Its body is too large to be held: weir forwards it as it comes, and its loss ends the
+    /// client's connection.
     pub fn is_streamed(&self) -> bool {
         self.body.len() >= GATHER_BYTES_MAX
     }
@@ -223,7 +226,7 @@ impl Book {
         }
     }
 
-    /// A request brings this cookie.
+    /// Records that a request brings this cookie.
     pub fn bind(&mut self, nonce: &str, cookie: &str) {
         let bound = self.cookies.iter().position(|one| one == cookie);
         match (self.entries.get_mut(nonce), bound) {
@@ -232,12 +235,12 @@ impl Book {
         }
     }
 
-    /// A probe reached a server.
+    /// Records that a probe reached a server.
     pub fn probed(&mut self, server: usize) {
         *self.probes.entry(server).or_default() += 1;
     }
 
-    /// The head of a request reached a server.
+    /// Records that the head of a request reached a server.
     pub fn arrived(&mut self, (server, peer): (usize, SocketAddr), request: &Request, ignored: bool) {
         *self.arrivals.entry(server).or_default() += 1;
         if request.fields.has("upgrade") {
@@ -276,7 +279,7 @@ impl Book {
         }
     }
 
-    /// A server's connection broke while these requests were unanswered on it.
+    /// Records that a server's connection broke while these requests were unanswered on it.
     pub fn broke<'a>(&mut self, nonces: impl Iterator<Item = &'a str>) {
         for nonce in nonces {
             if let Some(entry) = self.entries.get_mut(nonce) {
@@ -285,28 +288,29 @@ impl Book {
         }
     }
 
-    /// A server played a fault.
+    /// Records that a server played a fault.
     pub fn plays(&mut self, id: &str, followed: bool) {
         let played = self.played.entry(id.to_owned()).or_default();
         played.times += 1;
         played.followed += u64::from(followed);
     }
 
-    /// The script of a trigger says something.
+    /// Records that the script of a trigger sends something.
     pub fn said(&mut self, nonce: &str, now_us: u64) {
         if let Some(entry) = self.entries.get_mut(nonce) {
             entry.said_us.get_or_insert(now_us);
         }
     }
 
-    /// The server announced that it does not act on a request that it has received already.
+    /// Records that the server announced that it does not act on a request that it has received
+    /// already.
     pub fn ignored(&mut self, nonce: &str) {
         if let Some(arrival) = self.entries.get_mut(nonce).and_then(|entry| entry.arrivals.last_mut()) {
             arrival.ignored = true;
         }
     }
 
-    /// All of a request reached a server.
+    /// Records that all of a request reached a server.
     pub fn arrived_completely(&mut self, request: &Request) {
         let Some(entry) = self.entries.get(request.nonce()) else { return };
         let sent = Body::of(&entry.asked.body);
@@ -317,7 +321,7 @@ impl Book {
         }
     }
 
-    /// A client got the reply at its turn. Judges whether it is its own.
+    /// Records that a client got the reply at its turn. Judges whether it is its own.
     pub fn replied(&mut self, nonce: &str, reply: &Reply) {
         if reply.interim.contains(&STRAY) && !self.asked_for_stray(nonce) {
             return self.violation(format!("{nonce} got an interim answer that is for nobody"));
@@ -346,8 +350,9 @@ impl Book {
         }
     }
 
-    /// Whether the client of this request asked for a stray interim answer on the same server connection. weir drops those that may
-    /// be meant for another client, and only those (docs/pipelining.md, interim answers).
+    /// Whether the client of this request caused a stray interim response on the same server
+    /// connection. weir drops those that may be meant for another client, and only those
+    /// (docs/pipelining.md, interim answers).
     fn asked_for_stray(&self, nonce: &str) -> bool {
         let Some(asked) = self.entries.get(nonce) else { return false };
         let client = &nonce[..4];
@@ -358,7 +363,8 @@ impl Book {
     }
 }
 
-/// A cookie comes exactly with an answer of another server than the one to which the request was bound.
+/// A response carries a cookie exactly when it comes from another server than the one to which the
+/// request was bound.
 fn judge_binding(cookies: &[String], bound: Option<usize>, reply: &Reply) -> Result<(), String> {
     let by = reply.fields.first("x-server").and_then(|server| server.parse::<usize>().ok());
     let expected = by.filter(|by| bound != Some(*by)).and_then(|by| cookies.get(by)).map(String::as_str);
@@ -370,7 +376,7 @@ fn judge_binding(cookies: &[String], bound: Option<usize>, reply: &Reply) -> Res
     }
 }
 
-/// The reply is the honest answer to this request, all of it, or that of an ill server.
+/// Checks that the reply is the complete honest response to this request, or that of an ill server.
 fn judge_own(asked: &Asked, reply: &Reply) -> Result<Outcome, String> {
     let ill = reply.fields.has("x-ill");
     let expected = if ill { Expected::ill() } else { asked.expected() };

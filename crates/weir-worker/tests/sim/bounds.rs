@@ -1,5 +1,5 @@
-//! Limits in time: slow, silent and vanished clients end, keep nobody waiting, and leave nothing behind; draining ends.
-//! docs/hostile.md H1-H3.
+//! Limits in time: slow, silent and vanished clients end, keep no other client waiting, and leave
+//! nothing behind; draining ends. docs/hostile.md H1-H3.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn request(nonce: &str) -> Vec<u8> {
     format!("GET /big?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes()
 }
 
-/// A nonce whose answer has at least so many bytes.
+/// A nonce whose response has at least this many bytes.
 fn nonce_of_a_large_answer(bytes: usize) -> String {
     let nonces = (0..).map(|n| format!("bbbb{n:04x}"));
     nonces.into_iter().find(|nonce| get(nonce).expected().body.len() > bytes).expect("one of many")
@@ -50,7 +50,8 @@ fn add(run: &Run, start_us: u64, acts: impl Into<VecDeque<Act>>, asked: Vec<Aske
     run.add(|book| Client::scripted(listen_address(), start_us, book, acts.into(), asked, false));
 }
 
-/// H3: one client takes its large answer after half a minute; the others share its server's only connection.
+/// H3: one client takes its large response after half a minute; the others share its server's only
+/// connection.
 #[test]
 fn a_slow_reader_keeps_nobody_waiting() {
     each_seed(0..12, |seed| {
@@ -76,7 +77,8 @@ fn all_answered(book: &Book) -> Result<(), String> {
     }
 }
 
-/// The upstream is down at the start: errors at once, and everything works soon after it has come up.
+/// The upstream is down at the start: errors at once, and everything works soon after it has come
+/// up.
 #[test]
 fn a_server_that_comes_up_late_is_used() {
     each_seed(0..24, |seed| {
@@ -91,7 +93,7 @@ fn a_server_that_comes_up_late_is_used() {
             add(&run, number * 3 * SECOND, acts, vec![asked]);
         }
         run.finish_with(|book| {
-            // Connects are tried again after 30 s at the latest.
+            // weir retries connects after 30 s at the latest.
             let settled = |number: &u64| number * 3 * SECOND > up_us + 45 * SECOND;
             let wrong = |number: &u64| book.entries[&asked(*number).nonce].outcome != Outcome::Answered;
             match (0..40).filter(settled).find(wrong) {
@@ -102,7 +104,8 @@ fn a_server_that_comes_up_late_is_used() {
     });
 }
 
-/// With more workers than connections some own none: what they are asked before anything is connected waits at the owner's.
+/// With more workers than connections some workers own none: their requests wait at the owner until
+/// a connection is established.
 #[test]
 fn workers_without_connections_wait_for_those_of_others() {
     each_seed(0..24, |seed| {
@@ -116,8 +119,9 @@ fn workers_without_connections_wait_for_those_of_others() {
     });
 }
 
-/// H1, H2, H3: clients that say nothing, or too little, or stop reading, or vanish, each in the midst of ordinary ones. All are served where
-/// a server may have another connection in the place of one that is held.
+/// H1, H2, H3: clients that say nothing, or too little, or stop reading, or vanish, each among
+/// ordinary ones. All ordinary clients are served where a server may have another connection in
+/// place of one that is held.
 #[test]
 fn silent_clients_are_ended_in_time() {
     each_seed(0..12, |seed| {
@@ -142,7 +146,8 @@ fn silent_clients_are_ended_in_time() {
         run.finish_with(|book| {
             for number in (0..30).filter(|number| number % 6 < 3) {
                 let outcome = &book.entries[&silent_nonce(number)].outcome;
-                // A body is not read, and so not judged, while its request waits for a connection, for `forward-timeout` at most.
+                // A body is not read, and so not judged, while its request waits for a connection,
+                // for at most `forward-timeout`.
                 let has_waited = number % 6 == 2 && !is_roomy && *outcome == Outcome::Refused(504);
                 if *outcome != Outcome::Refused(408) && !has_waited {
                     return Err(format!("slow request {number} got {outcome:?}"));
@@ -161,7 +166,7 @@ fn silent_nonce(number: usize) -> String {
     format!("cccc{number:04x}")
 }
 
-/// What a silent client of this kind does.
+/// The script of a silent client of this kind.
 fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>) {
     let whole = request(nonce);
     let half = Act::Send(whole[..whole.len() / 2].to_vec());
@@ -170,7 +175,7 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
     match kind {
         // Half a head, then nothing.
         0 => ([Act::Ask(0), half].into(), vec![get(nonce)]),
-        // A head of a byte a second.
+        // A head at one byte per second.
         1 => {
             let bytes = whole[..30].iter().flat_map(|byte| [Act::Send(vec![*byte]), Act::Wait(SECOND)]);
             ([Act::Ask(0)].into_iter().chain(bytes).collect(), vec![get(nonce)])
@@ -180,9 +185,9 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
             let bytes = (0..30).flat_map(|_| [Act::Send(vec![b'x'; 20]), Act::Wait(2 * SECOND)]);
             ([Act::Ask(0), Act::Send(head.into_bytes())].into_iter().chain(bytes).collect(), vec![post])
         }
-        // Not a word.
+        // Nothing at all.
         3 => ([Act::Vanish].into(), Vec::new()),
-        // A question, and nobody to hear the answer.
+        // A whole request, and no client left to read the response.
         4 => ([Act::Ask(0), Act::Send(whole), Act::Vanish].into(), vec![get(nonce)]),
         // Half a body, gone.
         _ => {
@@ -192,8 +197,9 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
     }
 }
 
-/// Answers that last longer than idle clients are waited for, and are silent for longer than servers have to begin one: each comes whole, also
-/// on a machine that is short of time, where timers come in the turns in which sends are taken.
+/// Responses that last longer than the idle timeout of clients, and are silent for longer than
+/// servers have to begin one: each arrives whole. This also holds on a machine that is short of
+/// time, where timers fire in the turns in which sends are taken.
 #[test]
 fn answers_outlast_every_patience() {
     each_seed(seeds(), |seed| {
@@ -204,11 +210,12 @@ fn answers_outlast_every_patience() {
         let turn_us = *rng.pick(&[1, 5_000, 30_000]);
         scenario.settings.turn_us_max = turn_us;
         let plan = scenario.plan_mut();
-        // Longer than a first request may take to be read here, and much shorter than an answer lasts.
+        // Longer than reading a first request may take here, and much shorter than a response
+        // lasts.
         plan.client.idle_timeout_us = rng.between(100_000, 200_000) + 60 * turn_us;
         let upstream = &mut plan.upstreams[0];
         upstream.forward_timeout_us = 10 * SECOND;
-        // No request has to wait until an answer that lasts is over.
+        // No request has to wait until a response that lasts is over.
         set_connections(&mut upstream.servers[0], 32);
         let run = Run::new(scenario);
         let nonces = (0..).map(|n| format!("cccc{n:04x}")).filter(|nonce| get(nonce).expected().body.len() > 100_000);
@@ -222,7 +229,8 @@ fn answers_outlast_every_patience() {
     });
 }
 
-/// Draining in the middle of work: what reached a server is answered, every client ends, and the workers are drained.
+/// Draining in the middle of work: requests that reached a server are answered, every client ends,
+/// and the workers are drained.
 #[test]
 fn draining_answers_what_was_asked_and_ends() {
     each_seed(seeds(), |seed| {

@@ -1,6 +1,8 @@
-//! Many at once who do the same: clients that pipeline and reset in the same moment, uploads to a server that stops reading, clients
-//! that leave in the middle of answers. Each world has some of these crowds among clients who wait for their answers, of the same
-//! server and of another upstream; those have all of them, and nothing is done for who has gone.
+//! Crowds of clients that do the same at once: clients that pipeline and reset at the same moment,
+//! uploads to a server that stops reading, clients that leave in the middle of responses. Each
+//! world has some of these crowds among clients that wait for their responses, from the same server
+//! and from another upstream. Those get all of them, and nothing is done for clients that have
+//! gone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,15 +24,17 @@ const SECOND: u64 = 1_000_000;
 const START_US: u64 = SECOND;
 /// When clients reset, from the start on.
 const WAVES_US: [u64; 2] = [2 * SECOND, 4 * SECOND];
-/// When all of that must be known to every worker: some turns later, before servers' answers have made much room.
+/// Time until every worker must know of all that: some turns later, before the servers' responses
+/// have made much room.
 const KNOWN_US: u64 = 2_000;
-/// For how long the server reads no uploads.
+/// How long the server reads no uploads.
 const DEAF_US: u64 = 8 * SECOND;
-/// Rounds of one request a second to another upstream, and within what time it is answered: with a connect, and late completions.
+/// Rounds of one request a second to another upstream, and the time in which it is answered: with a
+/// connect, and late completions.
 const ROUNDS: u64 = 9;
 const PROMPT_US: u64 = SECOND / 2;
 
-/// Who is in a world, by the first letter of nonces.
+/// The groups of a world, by the first letter of nonces.
 const UPLOADS: char = 'a';
 const GONE: char = 'b';
 const LEAVERS: char = 'c';
@@ -57,7 +61,7 @@ fn scenario(seed: u64, is_deaf: bool) -> Scenario {
     let faults = Faults { latency_us: 50, ..Faults::none() };
     scenario.settings = Settings { small_buffers: 64, ..Settings::random(seed, faults) };
     scenario.settings.window_bytes = 64 << 10;
-    // So slow that most of what is pipelined still waits when its client goes.
+    // So slow that most pipelined requests still wait when their client leaves.
     let busy = Style { delay_us_max: *rng.pick(&[20_000, 60_000]), ..Style::honest() };
     let deaf_until_us = if is_deaf { START_US + DEAF_US } else { 0 };
     scenario.styles = vec![Style { deaf_until_us, ..busy }, Style::honest()];
@@ -92,7 +96,8 @@ fn add_uploads(run: &Run, rng: &mut Rng) {
     }
 }
 
-/// Clients that ask for as much as they may without waiting, and are gone, all in the same moment, before most of it is answered.
+/// Clients that send as many requests as they may without waiting, and all leave at the same
+/// moment, before most of them are answered.
 fn add_gone(run: &Run, rng: &mut Rng) {
     for client in 0..50 {
         let wave_us = WAVES_US[client % WAVES_US.len()];
@@ -104,7 +109,7 @@ fn add_gone(run: &Run, rng: &mut Rng) {
     }
 }
 
-/// Clients that leave as soon as their answer has begun.
+/// Clients that leave as soon as their response has begun.
 fn add_leavers(run: &Run, rng: &mut Rng) {
     for client in 0..80 {
         let large = |nonce: &String| asked(nonce, 0).expected().body.len() > 30_000;
@@ -114,7 +119,8 @@ fn add_leavers(run: &Run, rng: &mut Rng) {
     }
 }
 
-/// Clients of the same server who wait for their answers, one after the other or several at once.
+/// Clients of the same server that wait for their responses, one after the other or several at
+/// once.
 fn add_neighbours(run: &Run, rng: &mut Rng) {
     for client in 0..20 {
         let nonces: Vec<String> = (0..10).map(|request| nonce(NEIGHBOURS, client, request)).collect();
@@ -137,13 +143,13 @@ fn add_elsewhere(run: &Run) {
     }
 }
 
-/// What servers got of clients that go, so far.
+/// How many requests servers have got so far of clients that leave.
 fn arrivals_of_gone(book: &Book) -> usize {
     let theirs = book.entries.iter().filter(|(nonce, _)| nonce.starts_with(GONE));
     theirs.map(|(_, entry)| entry.arrivals.len()).sum()
 }
 
-/// All that waits for a connection has a client that waits for it.
+/// Every request that waits for a connection has a client that waits for it.
 fn nothing_waits_for_nobody(run: &Run) {
     let waiting = run.count(|counters| counters.queue_waiting.get());
     let wanted = run.book.borrow().entries.values().filter(|entry| entry.outcome == Outcome::Waiting).count();
@@ -193,7 +199,7 @@ fn crowds_harm_nobody_else() {
     });
 }
 
-/// All others have their answers, and what was sent again was counted, and no more of it than the budget allows.
+/// All others are answered. Repeated requests were counted, and are no more than the budget allows.
 fn judge(run: Run) {
     let counted = |run: &Run| {
         run.count(|counters| counters.resends.get() + counters.retries.get() + counters.moves.get())

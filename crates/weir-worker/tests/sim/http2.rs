@@ -1,6 +1,8 @@
-//! A client of HTTP/2: many streams at once, with windows, priorities, bodies in both directions, resets and drips of credit.
+//! A client of HTTP/2: many streams at once, with windows, priorities, bodies in both directions, resets and drips of
+//! credit.
 //!
-//! Every frame that comes back goes through the strict judge of streams; each whole answer is checked against the request of its stream.
+//! The strict judge of streams sees every frame that comes back; each whole response is checked against the request of
+//! its stream.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +15,7 @@ use super::book::{Asked, Outcome, SharedBook};
 use super::client::Manners;
 use super::dials::{COOKIE, KEY_FIELD};
 
-/// What the windows of a connection are at first (RFC 9113 §6.9.2).
+/// The initial size of a connection's windows (RFC 9113 §6.9.2).
 const WINDOW_BYTES: i64 = 65_535;
 /// The largest frame that weir takes.
 const FRAME_BYTES_MAX: usize = 16_384;
@@ -21,18 +23,18 @@ const FRAME_BYTES_MAX: usize = 16_384;
 const CONTINUE_US: u64 = 1_000_000;
 /// HTTP_1_1_REQUIRED (RFC 9113 §7).
 const HTTP_1_1_REQUIRED: u32 = 0xd;
-/// The status that stands for it (RFC 9110 §15.5.20).
+/// The equivalent status (RFC 9110 §15.5.20).
 pub const MISDIRECTED: u16 = 421;
 
-/// When a client gives up a stream of its own will.
+/// When a client gives up a stream by choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivesUp {
     Never,
-    /// In the same bytes in which it asks.
+    /// In the same bytes as the request.
     AtOnce,
-    /// So many microseconds later.
+    /// This many microseconds later.
     After(u64),
-    /// When the head of the answer has come.
+    /// When the head of the response has come.
     AtHead,
 }
 
@@ -42,12 +44,12 @@ pub struct Ask {
     pub asked: Asked,
     /// The path; None: one of a few.
     pub path: Option<&'static str>,
-    /// What stands behind the pseudo fields.
+    /// The fields after the pseudo fields.
     pub fields: Vec<(String, String)>,
     pub has_trailers: bool,
     pub awaits_continue: bool,
     pub gives_up: GivesUp,
-    /// Microseconds before it.
+    /// Microseconds to wait before it.
     pub pause_us: u64,
 }
 
@@ -78,20 +80,20 @@ pub struct Habits {
     /// Most bytes of credit that it gives back at a time, and after how many microseconds.
     pub credit: u32,
     pub credit_after_us: u64,
-    /// Gives nothing back on streams before this time of the world.
+    /// Gives nothing back on streams before this world time.
     pub stalls_until_us: u64,
     /// Thousandths of occasions for padding, continued heads, PING, PRIORITY_UPDATE, other SETTINGS.
     pub oddities: u32,
     /// How often it changes its window by SETTINGS at most.
     pub settings_max: u32,
-    /// Thousandths of occasions after which it reads nothing for up to two seconds.
+    /// Thousandths of occasions after which it stops reading for up to two seconds.
     pub slow: u32,
     /// Brings back the cookie of its session.
     pub cookies: bool,
 }
 
 impl Habits {
-    /// Takes all that comes, at once.
+    /// Takes everything that comes, at once.
     pub fn quiet(streams: usize) -> Habits {
         Habits {
             streams,
@@ -108,14 +110,14 @@ impl Habits {
     }
 }
 
-/// A stream on which something is missing.
+/// A stream that is not complete.
 struct Open {
     ask: Ask,
-    /// Of its body, bytes.
+    /// Bytes of its body.
     sent: usize,
     window: i64,
     waits: bool,
-    /// Its answer, or its end without one, has come.
+    /// Its response, or its end without one, has come.
     is_over: bool,
     /// Bytes that came and were not given back.
     owed: u32,
@@ -140,7 +142,7 @@ pub struct Http2Client {
     rng: Rng,
     judge: StrictStreams,
     conn: Option<Conn>,
-    /// Requests that were sent.
+    /// Requests that it has sent.
     asked: usize,
     waits_to_ask: bool,
     open: BTreeMap<u32, Open>,
@@ -183,7 +185,7 @@ impl Http2Client {
         Http2Client::scripted(to, start_us, book, habits, asks, Rng::new(rng.next_u64()))
     }
 
-    /// A client that asks exactly this.
+    /// A client that sends exactly these requests.
     pub fn scripted(
         to: SocketAddr,
         start_us: u64,
@@ -251,7 +253,7 @@ impl Http2Client {
         frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
     }
 
-    /// Asks and sends what it may.
+    /// Sends requests and bodies as far as it may.
     fn go_on(&mut self, net: &mut Net<'_>) {
         while !self.done && !self.waits_to_ask && self.asked < self.asks.len() && !self.is_refused {
             if self.open.len() >= self.habits.streams {
@@ -293,7 +295,7 @@ impl Http2Client {
         self.pause(net);
     }
 
-    /// Before the next request.
+    /// Pauses before the next request.
     fn pause(&mut self, net: &mut Net<'_>) {
         if self.rng.chance(self.habits.slow)
             && let Some(conn) = self.conn
@@ -353,7 +355,7 @@ impl Http2Client {
         out
     }
 
-    /// RST_STREAM, and what the book is to know of it.
+    /// RST_STREAM, and its entry in the book.
     fn reset(&mut self, stream: u32, nonce: &str) -> Vec<u8> {
         self.judge.give_up(stream);
         if let Some(entry) = self.book.borrow_mut().entries.get_mut(nonce)
@@ -398,14 +400,14 @@ impl Http2Client {
         let shift = self.rng.below(4);
         let length = room.min((left >> shift).max(1));
         let padding = if self.rng.chance(self.habits.oddities) { self.rng.index(9) } else { 0 };
-        // The length of the padding is a byte of the payload, too.
+        // The length of the padding is also a byte of the payload.
         let padding = if padding > 0 && length + padding < room { padding } else { 0 };
         if length == 0 {
             return Vec::new();
         }
         let bytes = &open.ask.asked.body[open.sent..open.sent + length];
         let is_last = length == left;
-        // Some say the end in a frame of its own.
+        // Some clients send the end in a separate frame.
         let ends_apart = is_last && !ends_with_trailers && self.rng.chance(self.habits.oddities);
         let end = if is_last && !ends_with_trailers && !ends_apart { END_STREAM } else { 0 };
         let payload = match padding {
@@ -456,7 +458,8 @@ impl Http2Client {
                     self.session = cookie.split(['=', ';']).nth(1).map(str::to_owned);
                 }
                 self.book.borrow_mut().replied(&nonce, &reply);
-                // An answer before the end of the body: the rest is wanted only as long as nobody says otherwise.
+                // A response before the end of the body: in half of the cases the client does not
+                // send the rest.
                 if open.sent == open.ask.asked.body.len() || reply.body.length % 2 == 0 {
                     let is_unfinished = open.sent < open.ask.asked.body.len();
                     self.open.remove(&stream);
@@ -523,7 +526,7 @@ impl Http2Client {
         }
     }
 
-    /// What to look at after something came.
+    /// Checks the streams after something came.
     fn look(&mut self, net: &mut Net<'_>) {
         let begun: Vec<u32> = self.open.keys().copied().filter(|stream| self.judge.has_begun(*stream)).collect();
         for stream in begun {
@@ -548,7 +551,7 @@ impl Http2Client {
         }
     }
 
-    /// Nothing more will come. What was not answered is cut.
+    /// Ends the client: nothing more will come. Unanswered requests are cut.
     fn finish(&mut self) {
         if self.done {
             return;
@@ -632,7 +635,7 @@ impl Actor for Http2Client {
     }
 }
 
-/// A request drawn as those of the clients of HTTP/1.1 are.
+/// Draws a request in the way of the clients of HTTP/1.1.
 fn ask(nonce: &str, resets: u32, manners: &Manners, rng: &mut Rng) -> Ask {
     let method = *rng.pick(manners.methods);
     let likely = match method {

@@ -1,9 +1,12 @@
-//! docs/intercept.md, `--connect syn` and `first`: connections to servers that are begun before their clients are accepted, by somebody else than the
-//! worker that accepts them. However these come together, clients and servers understand each other; a client hears what its server does; nothing is left
-//! behind, of clients who don't come either.
+//! docs/semantics.md §24, `--connect syn` and `first`: connections to servers that begin before
+//! their clients are accepted, and not by the worker that accepts them. However these are joined,
+//! clients and servers understand each other; a client sees how its server behaves; nothing is left
+//! behind, not even for clients that never come.
 //!
-//! Workers and their table of what is begun ([`Prepared`]) are those of the product. Who reads first packets, which is a thread in the product, is an actor
-//! here ([`Reader`]): its packets come late, or before a client's own is lost; it gives up at times, and has none at others.
+//! Workers and their table of begun connections ([`Prepared`]) are those of the product. The reader
+//! of first packets, a thread in the product, is an actor here ([`Reader`]). Its packets come late,
+//! or before a client's own packet is lost; at times it gives up, and at other times it has no
+//! packets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,31 +28,32 @@ use super::through::lead;
 use super::{each_seed, seeds, seeds_of, tcp};
 
 const SECOND_US: u64 = 1_000_000;
-/// As the product has them (`weir/src/intercept/ahead.rs`): how long a client may take to come, and how often times are looked at.
+/// As in the product (`weir/src/intercept/ahead.rs`): how long a client may take to come, and how
+/// often times are checked.
 const CLIENT_PATIENCE_US: u64 = 10 * SECOND_US;
 const TICK_US: u64 = SECOND_US / 10;
-/// How long a server may be silent whose client is held (`weir/src/intercept/first/ledger.rs`).
+/// How long a server may be silent while its client is held (`weir/src/intercept/first/ledger.rs`).
 const PATIENCE_US: u64 = 30 * SECOND_US;
 /// The timer for that; others are positions in [`Reader::again`].
 const TICK: u64 = u64::MAX;
 
-/// When a server is asked.
+/// When the connection to a server begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connect {
     /// While its client is accepted.
     Syn,
-    /// Before.
+    /// Before its client is accepted.
     First,
 }
 
-/// What a reader does besides.
+/// Further behaviour of a reader.
 #[derive(Debug, Clone, Copy, Default)]
 struct Habits {
     /// How first packets come to it.
     firsts: Firsts,
     /// Thousandths of packets of which there is a second copy within three seconds, as if the answer to the first one was lost.
     again: u32,
-    /// Thousandths of ticks at which it has clients accepted first from now on, or not any more.
+    /// Thousandths of ticks at which it begins to have clients accepted first, or stops doing so.
     turns: u32,
 }
 
@@ -68,10 +72,10 @@ struct Reader {
     habits: Habits,
     lets_through: bool,
     held: BTreeMap<u64, Held>,
-    /// What a connect is called next.
+    /// The name of the next connect.
     next: u64,
     again: Vec<Pair>,
-    /// Connections that stood when they were put where workers look for them.
+    /// Connections that were established when they were put where workers look for them.
     stood: Rc<Cell<u64>>,
 }
 
@@ -80,7 +84,8 @@ impl Reader {
         (net.now_us(), net.now_us() + CLIENT_PATIENCE_US)
     }
 
-    /// As the thread does it: as long as it is not so for sure, packets may come after their clients.
+    /// Switches as the thread does: until the switch is certain, packets may come after their
+    /// clients.
     fn let_through(&mut self, net: &mut Net<'_>, on: bool) {
         self.prepared.set_lets_through(false);
         net.watch_firsts((!on).then_some(self.habits.firsts));
@@ -94,7 +99,7 @@ impl Reader {
         prepared.begin(pair, Reader::times(net), || net.begin(name, pair.client(), pair.server()), Ok)
     }
 
-    /// Holds a first packet until its server has answered. What can't be held goes on.
+    /// Holds a first packet until its server has answered. Passes it on if it can't be held.
     fn hold(&mut self, net: &mut Net<'_>, first: Conn, pair: Pair) {
         if self.prepared.has(&pair) {
             return net.pass_on(first);
@@ -144,7 +149,7 @@ impl Actor for Reader {
     }
 
     fn on_begun(&mut self, net: &mut Net<'_>, name: u64, result: std::io::Result<()>) {
-        // Those of `--connect syn` have nobody who waits for them here.
+        // Connects of `--connect syn` have no client that waits for them here.
         let Some(Held { first, pair, begun, .. }) = self.held.remove(&name) else { return };
         match result.map_err(|error| error.raw_os_error()) {
             Ok(()) => {
@@ -169,14 +174,14 @@ impl Actor for Reader {
     fn on_data(&mut self, _: &mut Net<'_>, _: Conn, _: &[u8]) {}
 }
 
-/// A run in which somebody reads first packets.
+/// A run with a reader of first packets.
 struct Joins {
     run: Run,
     prepared: Arc<Prepared>,
     stood: Rc<Cell<u64>>,
 }
 
-/// How clients came to their servers.
+/// How clients reached their servers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     joined: u64,
@@ -205,7 +210,7 @@ impl Joins {
         Joins { run, prepared, stood }
     }
 
-    /// To its end, when nothing waits any more.
+    /// Runs to its end, when nothing waits any more.
     fn finish(self, lost: impl FnOnce(&BTreeMap<String, Entry>) -> Option<String>) -> Tally {
         let Joins { run, prepared, stood } = self;
         let world = run.world.clone();
@@ -220,7 +225,7 @@ impl Joins {
         prepared.tell(&counters, 1);
         let of = |word| counters.tcp_held.get(word);
         let abandoned = of("abandoned");
-        // Those of `first` are told by the thread, which knows that they stand.
+        // For `first` the thread reports them, because it knows that they are established.
         let joined = of("early") + stood.get().saturating_sub(abandoned);
         Tally { joined, let_through: of("let-through"), abandoned, trace_hash }
     }
@@ -247,7 +252,7 @@ fn connect_of(seed: u64) -> Connect {
     if seed.is_multiple_of(2) { Connect::Syn } else { Connect::First }
 }
 
-/// Nothing breaks: all are answered, and connections do come together.
+/// Nothing breaks: all requests are answered, and connections are joined.
 #[test]
 fn parties_understand_each_other_however_they_meet() {
     let sum = RefCell::new([Tally::default(); 2]);
@@ -272,7 +277,7 @@ fn parties_understand_each_other_however_they_meet() {
         sum.abandoned += tally.abandoned;
     });
     let [syn, first] = *sum.borrow();
-    // What is checked is worth something only where it happens.
+    // The checks are worth something only where these things happen.
     let is_tried = syn.joined > 50 && syn.let_through > 20 && syn.abandoned > 2 && first.joined > 50;
     assert!(runs < 100 || is_tried, "syn: {syn:?}, first: {first:?}");
 }
@@ -286,7 +291,7 @@ fn the_same_seed_gives_the_same_joins() {
     }
 }
 
-/// Everything may break: each has a definite outcome, and nothing is left behind.
+/// Everything may break: each request has a definite outcome, and nothing is left behind.
 #[test]
 fn what_breaks_between_them_leaves_nothing_behind() {
     each_seed(seeds(), |seed| {
@@ -297,7 +302,7 @@ fn what_breaks_between_them_leaves_nothing_behind() {
     });
 }
 
-/// A worker that begins anew gives up what it has joined, and the next one goes on joining.
+/// A worker that restarts gives up its joined connections, and its successor continues to join.
 #[test]
 fn workers_that_begin_anew_go_on_joining() {
     each_seed(seeds(), |seed| {
@@ -310,18 +315,18 @@ fn workers_that_begin_anew_go_on_joining() {
     });
 }
 
-/// A server, and what becomes of its client.
+/// A server, and how it treats its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Server {
-    /// Nobody listens there.
+    /// No server listens there.
     Absent,
-    /// It says something, and ends the connection.
+    /// It sends something, and ends the connection.
     SaysBye,
-    /// It resets the connection when it has come.
+    /// It resets the connection as soon as it has come.
     Resets,
-    /// It resets the first one, and says something to those that come later.
+    /// It resets the first connection, and sends something on later ones.
     Begins,
-    /// It says what it was told when it has been told all, and ends its direction then.
+    /// It sends back all that it received once that is complete, and then ends its direction.
     Repeats,
     /// It answers no connect.
     Silent,
@@ -369,7 +374,7 @@ impl Actor for Host {
     }
 }
 
-/// What a client has seen.
+/// Everything that a client has seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     connected: Option<Result<(), Errno>>,
@@ -385,7 +390,7 @@ impl Seen {
     }
 }
 
-/// Connects, says something unless it is to hear it, and ends its direction.
+/// Connects; if it speaks, it sends something and ends its direction.
 struct Caller {
     to: SocketAddr,
     speaks: bool,
@@ -421,8 +426,9 @@ impl Actor for Caller {
     }
 }
 
-/// Each server, with each way of coming together: where its client is accepted first it hears a reset where there is no server, and where it is held
-/// just what its server does. What is long over, since the client's own packet was lost, it doesn't hear.
+/// Each server, with each way of joining. A client that is accepted first gets a reset if no server
+/// exists; a client that is held gets exactly the outcome of its server. A client whose own packet
+/// was lost does not see an outcome that is long past.
 #[test]
 fn a_client_hears_what_its_server_does() {
     each_seed(seeds_of(120), |seed| {
@@ -431,7 +437,7 @@ fn a_client_hears_what_its_server_does() {
         let mut scenario = scenario(seed, Kind::Hostile);
         scenario.clients = 0;
         if how == Server::Begins {
-            // It is asked as soon as the first packet comes, whether that is lost or not.
+            // The connect begins as soon as the first packet comes, whether that is lost or not.
             scenario.settings.faults.port_taken = 0;
         }
         scenario.settings.faults.connect_lost = if how == Server::Silent { 1000 } else { 0 };
@@ -451,7 +457,7 @@ fn a_client_hears_what_its_server_does() {
         {
             let seen = seen.borrow();
             let is_whole = seen.ended && !seen.reset && seen.bytes == said();
-            // It was asked when the first packet came that was lost.
+            // The first packet, which was lost, had begun the connect.
             let is_late = seen.at_us >= START_US + SECOND_US;
             let as_expected = match (how, connect) {
                 (Server::Begins, _) if is_late => is_whole,

@@ -1,4 +1,5 @@
-//! One worker of a run, on its driver of the simulated world: exactly the worker that runs on sockets.
+//! One worker of a run, on its driver of the simulated world: exactly the worker that runs on
+//! sockets.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -30,19 +31,21 @@ use super::scenario::Scenario;
 /// How long a handshake with a client may take, microseconds.
 const HANDSHAKE_US: u64 = 10_000_000;
 
-/// Offences of a worker that nobody has looked at.
+/// The most offences of a worker that wait to be read.
 const OFFENCES_MAX: usize = 10_000;
 
-/// Where a worker is to panic next: that is a bug of weir's, in the middle of whatever its machines are doing.
+/// Where a worker panics next: simulates a bug in weir, in the middle of anything that its machines
+/// do.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Fault {
     #[default]
     None,
-    /// After so many commands to its driver.
+    /// After this number of commands to its driver.
     Command(u64),
-    /// When it handles an event: what else its driver reports in that turn lies before and behind, as the number has it.
+    /// When it handles an event: the number decides how many of the other events that its driver
+    /// reports in that turn come before it, and how many after.
     Event(u64),
-    /// When it has given mail to another worker, and perhaps not all.
+    /// When it has given mail to another worker, and perhaps not all of it.
     Mail,
 }
 
@@ -53,21 +56,21 @@ thread_local! {
     static WAKING_FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What such a panic says.
+/// The message of such a panic.
 pub const FAULT: &str = "a fault point";
 
-/// The socket of a client that was never there. Whoever handles it panics.
+/// The socket of a client that never existed. A worker that handles it panics.
 const NOBODYS: Socket = Socket { index: u32::MAX, generation: 0 };
 
-/// A driver whose commands, events and wakes are fault points.
+/// A driver with fault points at its commands, events and wakes.
 struct Fused {
     inner: SimDriver,
     fuse: Fuse,
-    /// Sockets that are not those of clients.
+    /// Sockets that don't belong to clients.
     connected: HashSet<Socket>,
     /// Clients that were connected when the worker panicked.
     clients_lost: Rc<Cell<u64>>,
-    /// Connections that were let go, and reported in this turn.
+    /// Connections that were released, and reported in this turn.
     loose: Cell<u64>,
 }
 
@@ -87,7 +90,7 @@ impl Fused {
 }
 
 fn burn() -> ! {
-    // Without the message of the panic hook.
+    // This bypasses the message of the panic hook.
     std::panic::resume_unwind(Box::new(FAULT))
 }
 
@@ -152,7 +155,7 @@ impl Driver for Fused {
 
     fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
         if self.fuse.get() == Fault::Command(1) {
-            // Nobody has it then.
+            // No worker has this client then.
             self.clients_lost.set(self.clients_lost.get() + 1);
         }
         self.point();
@@ -215,7 +218,7 @@ impl Driver for Fused {
     }
 
     fn streams(&self) -> Vec<Socket> {
-        // It begins anew: one panic is enough.
+        // The worker restarts: one panic is enough.
         WAKING_FAILS.set(false);
         self.fuse.set(Fault::None);
         let streams = self.inner.streams();
@@ -303,7 +306,7 @@ pub struct Node {
     offences: Receiver<Offence>,
 }
 
-/// The workers of a scenario, joined by mailboxes. Worker n uses driver n.
+/// Makes the workers of a scenario, joined by mailboxes. Worker n uses driver n.
 pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
     let &Scenario { ref plan, ref prepared, workers, posts_max, seed, sealed, .. } = scenario;
     let servers_count = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
@@ -370,12 +373,12 @@ impl Node {
         self.worker.engine()
     }
 
-    /// Where it panics next.
+    /// Sets where it panics next.
     pub fn set_fault(&self, fault: Fault) {
         self.fuse.set(fault);
     }
 
-    /// Whether it is going to panic.
+    /// Whether a panic is pending.
     pub fn is_faulty(&self) -> bool {
         self.fuse.get() != Fault::None
     }
@@ -389,17 +392,17 @@ impl Node {
         self.clients_lost.get()
     }
 
-    /// Whom it wants to be banned since this was last asked.
+    /// The clients that it wants banned since the last call.
     pub fn offences(&self) -> impl Iterator<Item = Offence> {
         self.offences.try_iter()
     }
 
-    /// What it counts of each server.
+    /// Its counters of each server.
     pub fn servers(&self) -> &[Arc<ServerStats>] {
         &self.servers
     }
 
-    /// Where it is told what an operator wants, and what makes it look.
+    /// Where an operator's commands go, and the waker that makes the worker look at them.
     pub fn control(&self) -> (Arc<Control>, Arc<dyn Waker>) {
         (Arc::clone(&self.control), Arc::clone(&self.waker))
     }

@@ -1,10 +1,11 @@
-//! Nobody waits for another client's slowness longer than it takes to make a connection, with servers of each kind that people run:
-//! that keep connections, that end each after one answer and say so or not, that close with requests unread, that work on what
-//! is behind the answer that they announce the end with, that speak HTTP/1.0, that close idle connections; and one that
-//! serves few connections at a time.
+//! No client waits for another client's slowness longer than it takes to make a connection, with
+//! all common kinds of servers. These keep connections, end each after one response with or without
+//! announcing it, or close with requests unread. They process requests behind the response that
+//! announces the end, speak HTTP/1.0, close idle connections, or serve few connections at a time.
 //!
-//! While uploads drip, readers stand still, and long polls and streams of events last, each second some clients ask for something
-//! that the server answers at once; all of them must have it within [`PROMPT_US`], and a POST reaches a server once.
+//! While uploads drip, readers stall, and long polls and event streams last, each second some
+//! clients send requests that the server answers at once. All of them must be answered within
+//! [`PROMPT_US`], and a POST reaches a server once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use super::server::{LASTING_US, Style};
 use super::{each_seed, seeds_of};
 
 const SECOND: u64 = 1_000_000;
-/// What is prompt: connects, an answer of at most a millisecond, and what noticing a late answer takes when nothing is known of the
-/// server yet.
+/// The limit for prompt: connects, a response of at most a millisecond, and the time to notice a
+/// late response when nothing is known of the server yet.
 const PROMPT_US: u64 = 250_000;
 const ROUNDS: u64 = 10;
 const VICTIMS: usize = 6;
@@ -30,7 +31,7 @@ const VICTIMS: usize = 6;
 const HOLDERS: usize = 24;
 /// Kinds of servers.
 const KINDS: u64 = 7;
-/// A server that ends connections and does not say so may do that when a POST is on its way.
+/// A server that ends connections without announcing it may do so while a POST is on its way.
 const UNREAD: u64 = 3;
 
 fn asked(nonce: &str, body: usize) -> Asked {
@@ -51,7 +52,7 @@ fn dripping(nonce: &str) -> (VecDeque<Act>, Vec<Asked>) {
     (begin.into_iter().chain(drops).collect(), vec![asked(nonce, BYTES)])
 }
 
-/// A reader of a large answer who stands still.
+/// A reader of a large response that stalls.
 fn standing(number: usize) -> (VecDeque<Act>, Vec<Asked>) {
     let nonces = (0..).map(|n| format!("ee{number:02x}{n:04x}"));
     let nonce =
@@ -59,7 +60,7 @@ fn standing(number: usize) -> (VecDeque<Act>, Vec<Asked>) {
     ([Act::StopReading(15 * SECOND), Act::Ask(0), Act::Send(get(&nonce))].into(), vec![asked(&nonce, 0)])
 }
 
-/// A request whose answer lasts: `/poll` or `/events`.
+/// A request with a lasting response: `/poll` or `/events`.
 fn lasting(number: usize, target: &str) -> (VecDeque<Act>, Vec<Asked>) {
     let nonces = (0..).map(|n| format!("cc{number:02x}{n:04x}"));
     let fits = |nonce: &String| (100..50_000).contains(&asked(nonce, 0).expected().body.len());
@@ -68,7 +69,7 @@ fn lasting(number: usize, target: &str) -> (VecDeque<Act>, Vec<Asked>) {
     ([Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)].into(), vec![asked(&nonce, 0)])
 }
 
-/// A client that asks for something that is answered at once, and leaves.
+/// A client whose request is answered at once, and that leaves then.
 fn victim(nonce: &str, at_us: u64) -> (VecDeque<Act>, Vec<Asked>) {
     let body = if nonce.ends_with('5') { 3 } else { 0 };
     let bytes = match body {
@@ -115,7 +116,8 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-/// Streams of answers of more than so many bytes for which their client opens no window. It gives up some of them.
+/// Streams of responses of more than `bytes` bytes for which their client opens no window. It gives
+/// up `given_up` of them.
 fn stalled(run: &Run, number: usize, streams: usize, bytes: usize, given_up: usize) {
     let large = |nonce: &String| asked(nonce, 0).expected().body.len() > bytes;
     let nonces = (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams).enumerate();
@@ -126,7 +128,7 @@ fn stalled(run: &Run, number: usize, streams: usize, bytes: usize, given_up: usi
     run.add(|book| Http2Client::scripted(listen_address(), rng.clone().below(SECOND / 4), book, habits, asks, rng));
 }
 
-/// How many of the victims of a round have no answer.
+/// How many of the victims of a round have no response.
 fn late(run: &Run, round: u64, may_lose_posts: bool) -> usize {
     let book = run.book.borrow();
     let is_good = |victim: &usize| {
@@ -141,7 +143,8 @@ fn add(run: &Run, start_us: u64, (acts, asked): (VecDeque<Act>, Vec<Asked>)) {
     run.add(|book| Client::scripted(listen_address(), start_us, book, acts, asked, false));
 }
 
-/// Some ask for something each second, and have it promptly from round `first` on. All that holds connections has begun half a second before.
+/// Checks that the victims that ask each second are answered promptly from round `first` on.
+/// Everything that holds connections has begun half a second before.
 fn check_rounds(run: &Run, seed: u64, first: u64) {
     for round in 1..=ROUNDS {
         for number in 0..VICTIMS {
@@ -166,7 +169,7 @@ fn nobody_waits_for_the_slowness_of_others() {
         let run = Run::new(scenario(seed));
         let rng = &mut Rng::new(seed);
         let mut streams = Vec::new();
-        // Something is known of the server, by each worker.
+        // Lets each worker learn something of the server.
         for number in 0..80 {
             add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
         }
@@ -193,12 +196,12 @@ fn nobody_waits_for_the_slowness_of_others() {
     });
 }
 
-/// Clients of HTTP/2, each with many streams that stand still.
+/// Clients of HTTP/2, each with many stalled streams.
 #[test]
 fn nobody_waits_for_streams_that_stand_still() {
     each_seed(seeds_of(14), |seed| {
         let run = Run::new(scenario(seed).with_http2());
-        // Something is known of the server, by each worker.
+        // Lets each worker learn something of the server.
         for number in 0..80 {
             add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
         }
@@ -218,8 +221,8 @@ fn nobody_waits_for_streams_that_stand_still() {
     });
 }
 
-/// The same with fewer streams of each client than it may have aside: none is given up by weir, and what their clients give up leaves nothing
-/// behind.
+/// The same with fewer streams of each client than it may have set aside: weir gives up none, and
+/// streams that their clients give up leave nothing behind.
 #[test]
 fn who_stands_still_is_judged_by_itself() {
     each_seed(seeds_of(KINDS), |seed| {
@@ -244,8 +247,8 @@ fn who_stands_still_is_judged_by_itself() {
     });
 }
 
-/// A server that serves few connections at a time, each until it ends, and clients of all workers: when that is known, nobody waits for
-/// what rests.
+/// A server that serves few connections at a time, each until it ends, and clients of all workers:
+/// once that is known, no request waits for an idle connection.
 #[test]
 fn a_server_of_few_places_serves_everybody() {
     each_seed(seeds_of(24), |seed| {
@@ -265,7 +268,7 @@ fn a_server_of_few_places_serves_everybody() {
         run.pass(PROMPT_US, || false);
         for round in 1..=ROUNDS {
             run.pass(SECOND, || false);
-            // Some of the first rounds wait until it is found out.
+            // Some requests of the first rounds wait until it is found out.
             let judged = if round < 3 { 0 } else { round };
             let late: usize = (1..=judged).map(|round| late(&run, round, false)).sum();
             if late > 0 {

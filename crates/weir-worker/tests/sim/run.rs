@@ -25,18 +25,18 @@ use super::server::Server;
 use super::through::Journeys;
 use super::watch::Watch;
 
-/// Virtual time in which every client must have come to its end, microseconds. Limits of weir end what hangs: a minute
-/// for an answer to begin, a minute of silence within one of a hostile server, a minute for a send to be taken; a client may ask thirty
-/// times.
+/// Virtual time in which every client must have come to its end, microseconds. weir's limits end what hangs: a minute
+/// for a response to begin, a minute of silence within one of a hostile server, a minute for a send to be taken. A
+/// client may send thirty requests.
 const CLIENTS_US_MAX: u64 = 3_600_000_000;
 /// The default of `forward-retries`: enough for whatever happens in [`Kind::Outages`].
 const RETRIES: u32 = 5;
-/// Steps after which a run that goes on counts as one that never ends.
+/// Steps after which an unfinished run counts as endless.
 const STEPS_MAX: u64 = 20_000_000;
-/// Time after the last client for everything to calm down: more than the longest patience of weir, a minute.
+/// Time after the last client for everything to calm down: more than the longest timeout of weir, a minute.
 const QUIET_US: u64 = 100_000_000;
 
-/// What a run came to, for tests that look at many.
+/// The outcomes of a run, for tests that look at many.
 pub struct Summary {
     pub answered: usize,
     pub refused: usize,
@@ -54,7 +54,7 @@ pub struct Summary {
     pub trace_hash: u64,
 }
 
-/// Panics that are still to come: so many, each within so many commands of a driver after the one before, or sooner.
+/// Panics still to come: `left` of them, each within `within` commands of a driver after the one before, or sooner.
 struct Panics {
     left: u32,
     within: u64,
@@ -63,7 +63,7 @@ struct Panics {
 
 impl Panics {
     fn draw(&mut self, scenario: &Scenario) -> Fault {
-        // What speaks TLS gives commands of its own, between two events of a worker; a driver does not panic.
+        // The TLS layer issues its own commands, between two events of a worker; a driver does not panic.
         let is_sealed = scenario.sealed != Sealed::default();
         match self.rng.below(if scenario.workers > 1 { 4 } else { 3 }) {
             3 => Fault::Mail,
@@ -74,7 +74,7 @@ impl Panics {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 pub struct Run {
     pub scenario: Scenario,
     pub world: SimWorld,
@@ -85,7 +85,7 @@ pub struct Run {
     draining: Cell<bool>,
     panics: RefCell<Panics>,
     watch: RefCell<Watch>,
-    /// Draws who gives connections away.
+    /// Draws which worker gives connections away.
     moves: RefCell<Rng>,
 }
 
@@ -96,7 +96,7 @@ impl Run {
             world.keep_lines();
         }
         let book = SharedBook::default();
-        // Elsewhere connections also end for reasons that are not counted as tries.
+        // Elsewhere connections also end for reasons that don't count as tries.
         let judged = matches!(scenario.kind, Kind::Breaking | Kind::Outages);
         let upstream = &scenario.plan.upstreams[0];
         {
@@ -168,7 +168,7 @@ impl Run {
         self.world.actor(make(&self.book));
     }
 
-    /// Lets the workers panic so many times in all, each within so many commands after the time before.
+    /// Lets the workers panic `times` times in all, each within `within` commands after the one before.
     pub fn panic(&self, times: u32, within: u64) {
         *self.panics.borrow_mut() = Panics { left: times, within, rng: Rng::new(self.scenario.seed ^ 0xb0b) };
     }
@@ -204,12 +204,12 @@ impl Run {
         self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all)
     }
 
-    /// From the first client to the last descriptor.
+    /// Runs from the first client to the last descriptor.
     pub fn finish(self) -> Summary {
         self.finish_with(|_| Ok(()))
     }
 
-    /// The same; answers what its workers have counted.
+    /// The same; returns the counters of its workers.
     pub fn finish_counting(self, count: impl Fn(&Counters) -> (u64, u64, u64)) -> (u64, u64, u64) {
         let nodes = Rc::clone(&self.nodes);
         self.finish();
@@ -252,7 +252,7 @@ impl Run {
         self.nodes.borrow().iter().map(|node| count(node.counters())).sum()
     }
 
-    /// Whom the workers want to be banned since this was last asked.
+    /// The clients that the workers want banned since the last call.
     pub fn offences(&self) -> Vec<Offence> {
         self.nodes.borrow().iter().flat_map(Node::offences).collect()
     }
@@ -275,12 +275,12 @@ impl Run {
         }
         let upstream = &self.scenario.plan.upstreams[0];
         let most = match upstream.pipeline {
-            // Whatever clients do passes on.
+            // Everything that clients send passes.
             _ if upstream.is_tcp() => usize::MAX,
             _ if !Pool::PIPELINED.contains(&upstream.pool) => 1,
             PipelineMode::Off => 1,
             PipelineMode::Depth(depth) => depth as usize,
-            // Each target is asked for once, so that there is nothing to rehearse a server with.
+            // Each target is requested once, so that a server can't be rehearsed.
             PipelineMode::Adaptive => 1,
         };
         if book.depth_max > most {
@@ -292,13 +292,13 @@ impl Run {
         let fewer_tries = self.scenario.plan.upstreams[0].retry.per_request_max < RETRIES;
         let mut exceeded =
             if fewer_tries { self.count(|counters| counters.refusals.get("retries-exceeded")) } else { 0 };
-        // Of each client in the order of its requests, which is the order of nonces.
+        // The nonces are in the order of each client's requests.
         let mut excused = None;
         for (nonce, entry) in &book.entries {
             let client = &nonce[..4];
             let is_excused = excused == Some(client) && entry.outcome == Outcome::Cut;
             let was_cut = self.scenario.kind == Kind::Outages && entry.outcome == Outcome::Cut;
-            // A body that has begun to go on as it came, which one of any length may, ends with its loss.
+            // A body of any length may be forwarded as it comes; when it is lost, the client's connection ends.
             if was_cut || !entry.asked.body.is_empty() && matches!(entry.outcome, Outcome::Refused(_)) {
                 excused = Some(client);
             }
@@ -316,7 +316,7 @@ impl Run {
         }
     }
 
-    /// Whether this outcome may be, given what went wrong in the run.
+    /// Whether this outcome is allowed, given the faults of the run.
     fn is_acceptable(&self, book: &Book, nonce: &str) -> bool {
         let entry = &book.entries[nonce];
         let upstream = &self.scenario.plan.upstreams[0];
@@ -327,17 +327,17 @@ impl Run {
         match (self.scenario.kind, &entry.outcome) {
             (_, Outcome::Waiting) => false,
             (_, Outcome::Answered | Outcome::GivenUp) => true,
-            // Connections of one client alone are not for streams.
+            // Private connections of a client are not for streams.
             (_, Outcome::Refused(MISDIRECTED)) => self.scenario.http2 > 0 && upstream.pool.is_private(),
             (Kind::Hostile, _) => true,
-            // Behind an answer that ends by close it is not known whether it was processed.
+            // Behind a response that ends by close it is unknown whether the request was processed.
             (Kind::Calm, outcome) => *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close(),
             (Kind::Closing, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
             (Kind::Outages, Outcome::Cut) => entry.delivered,
             (Kind::Outages, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
-            // Who has a connection to the worker loses it; what others asked there is not known to be processed.
-            // But what may be repeated is, once.
+            // Clients of the worker lose their connections; requests of others there may be processed or not. But
+            // repeatable requests are repeated, once.
             (Kind::Panicking, Outcome::Refused(502)) => {
                 !repeatable || self.count(|counters| counters.rebirths.get()) > 1
             }
@@ -346,7 +346,7 @@ impl Run {
         }
     }
 
-    /// Whether all servers were out when it was refused, or the one to which it was bound.
+    /// Whether all servers were out when it was refused, or the server to which it was bound.
     fn is_for_want_of_servers(&self, entry: &Entry) -> bool {
         let tied = self.scenario.is_tied() && entry.bound.is_some();
         let out = self.scenario.has_judges() || self.scenario.kind == Kind::Outages;
@@ -361,7 +361,7 @@ impl Run {
         self.scenario.styles.iter().any(|style| style.until_close > 0)
     }
 
-    /// Where nothing is lost on the way, weir has counted what the others have sent and received.
+    /// Checks that weir has counted the bytes that the others sent and received, where nothing is lost on the way.
     fn check_traffic(&self) {
         if self.scenario.kind != Kind::Calm {
             return;
@@ -375,16 +375,16 @@ impl Run {
             seen.servers_got += counters.upstream_bytes_out.get();
         }
         let expected = self.book.borrow().traffic;
-        // Or not read to its end, because its request was asked elsewhere.
+        // Or a response was not read to its end, because its request was sent elsewhere.
         let closes = |why| self.count(|counters| counters.upstream_closes.get(why));
         let unwanted = closes("client-gone") + closes("cancelled") + closes("overlooked") > 0;
         let was_set_aside = unwanted || self.count(|counters| counters.set_aside.get()) > 0;
         if was_set_aside || self.may_end_by_close() {
-            // What was sent behind an answer that ended by close, or that goes elsewhere, need not be read.
+            // Requests need not be read that were sent behind a response that ended by close, or that move elsewhere.
             seen.servers_got -= seen.servers_got.saturating_sub(expected.servers_got);
         }
         if was_set_aside {
-            // weir ends such a connection with answers on the way that it gets elsewhere.
+            // weir ends such a connection with responses on the way, and gets those elsewhere.
             seen.servers_sent += expected.servers_sent.saturating_sub(seen.servers_sent);
         }
         if seen != expected {
@@ -392,8 +392,8 @@ impl Run {
         }
     }
 
-    /// A worker that panics takes its own clients with it. Of others it may cut off an answer that had begun, or the body of a
-    /// request.
+    /// Checks the clients that were cut off. A worker that panics takes its own clients with it. It may also cut off a
+    /// response of others that had begun, or the body of a request.
     fn check_cuts(&self) {
         let book = self.book.borrow();
         let mut firsts = BTreeMap::new();
@@ -410,7 +410,7 @@ impl Run {
         }
     }
 
-    /// weir counts what servers got: each request of a client where no connection ended, and no probe.
+    /// Checks the requests that weir counts for servers: all client requests where no connection ended, and no probe.
     fn check_requests(&self) {
         let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
         let mut wrong = Vec::new();
@@ -425,7 +425,7 @@ impl Run {
             };
             let (requests, arrivals) = (sum(|stats| stats.requests.get()), seen(&book.arrivals));
             let whole = sum(|stats| stats.closes.sum()) == 0 && self.scenario.kind == Kind::Calm;
-            // Of plain TCP connections are counted.
+            // For plain TCP, connections are counted.
             let requests = if self.scenario.plan.upstreams[0].is_tcp() { u64::MAX } else { requests };
             let whole = whole && requests < u64::MAX;
             if arrivals > requests || whole && arrivals != requests {
@@ -442,7 +442,7 @@ impl Run {
         }
     }
 
-    /// A bug that the workers survive is one nevertheless.
+    /// Checks for panics: a bug that the workers survive is still a bug.
     fn check_panics(&self) {
         let panics = self.count(|counters| counters.rebirths.get());
         if panics > 0 && self.scenario.kind != Kind::Panicking {
@@ -455,7 +455,7 @@ impl Run {
         }
     }
 
-    /// After the clients have left nothing is held but the pool of upstream connections.
+    /// Checks that nothing is held after the clients have left but the pool of upstream connections.
     fn check_at_rest(&self) {
         self.await_probes();
         for (index, node) in self.nodes.borrow().iter().enumerate() {
@@ -501,7 +501,7 @@ impl Run {
         }
     }
 
-    /// Until no probe is under way.
+    /// Waits until no probe is under way.
     fn await_probes(&self) {
         if self.scenario.plan.upstreams[0].health.is_some() {
             let workers = 0..usize::from(self.scenario.workers);
@@ -516,7 +516,7 @@ impl Run {
         }
     }
 
-    /// Upstream connections that are there without any client, when those that are not needed have gone: at least, where an exact
+    /// Upstream connections that exist without any client, once unneeded ones are closed: at least, where an exact
     /// number is kept, or at most.
     fn connections(&self, least: bool) -> u32 {
         let pools = self.scenario.plan.upstreams.iter().filter(|upstream| !upstream.pool.is_private());
@@ -525,7 +525,7 @@ impl Run {
         servers.filter(|server| !least || exact(server)).map(|server| server.connections_min).sum()
     }
 
-    /// Stops accepting; what was asked is answered.
+    /// Stops accepting; requests that were already sent are answered.
     pub fn drain(&self) {
         self.draining.set(true);
         self.nodes.borrow_mut().iter_mut().for_each(Node::drain);
@@ -574,7 +574,7 @@ impl Run {
     }
 }
 
-/// Who speaks TLS for clients and servers.
+/// Adds the actors that speak TLS for clients and servers.
 fn add_relays(world: &SimWorld, scenario: &Scenario) {
     let Scenario { sealed, mischief, seed, .. } = scenario;
     for http2 in [false, true].into_iter().filter(|_| sealed.clients) {

@@ -1,7 +1,7 @@
 //! An upstream server: reads requests with the strict judge and answers them in order, honestly or after a script.
 //!
-//! Honest answers carry the nonce of their request and a body that depends on it. How they are framed, cut into pieces
-//! and delayed, and how connections end, is drawn from the actor's own random numbers.
+//! Honest responses carry the nonce of their request and a body that depends on it. The actor's own random numbers
+//! decide how they are framed, cut into pieces and delayed, and how connections end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -19,18 +19,19 @@ const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\
 
 /// The trigger of a request that kills the server's process (docs/hostile.md E19).
 pub const KILLER: &str = "e19_killer";
-/// The trigger of a request that its server refuses at once, before it answers those in front of it (docs/hostile.md E29).
+/// The trigger of a request that its server rejects at once, before it answers those in front of it
+/// (docs/hostile.md E29).
 pub const OVERTAKER: &str = "e29_overtaker";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
 
-/// How long an answer to `/poll` takes, and the second half of one to `/events`, microseconds.
+/// How long a response to `/poll` takes, and the second half of one to `/events`, microseconds.
 pub const LASTING_US: u64 = 14_000_000;
 
-/// How long a server leaves an answer half said until its client has got some of it: that client may wait for others first.
+/// How long a server leaves half a response until its client has got some of it: that client may wait for others first.
 const AWAIT_US_MAX: u64 = 1_000_000;
 
-/// What answers to probes carry.
+/// The nonce of responses to probes.
 const PROBE_NONCE: &str = "a probe's";
 
 /// The field of `pipeline echo`.
@@ -39,41 +40,43 @@ pub const ECHO_FIELD: &str = "x-request-id";
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// Longest time until an answer begins, microseconds. Most begin much sooner.
+    /// Longest time until a response begins, microseconds. Most begin much sooner.
     pub delay_us_max: u64,
-    /// Thousandths of answers that come in pieces with pauses.
+    /// Thousandths of responses that come in pieces with pauses.
     pub pieces: u32,
-    /// Thousandths of answers behind an unasked interim reply.
+    /// Thousandths of responses behind an unsolicited interim reply.
     pub interim: u32,
-    /// Thousandths of answers that end by close.
+    /// Thousandths of responses that end by close.
     pub until_close: u32,
     /// Thousandths of times that it stops reading for a while.
     pub slow: u32,
-    /// How each connection ends; None: never by itself.
+    /// How each connection ends; None: the server ends none.
     pub closing: Option<Closing>,
-    /// From this time of the world on, microseconds: answers before don't count for `closing`.
+    /// From this world time on, microseconds: earlier responses don't count for `closing`.
     pub closes_from_us: u64,
-    /// Until this time of the world, microseconds: reads nothing more on a connection on which a body has begun to arrive.
+    /// Until this world time, microseconds: reads nothing more on a connection on which a body has
+    /// begun to arrive.
     pub deaf_until_us: u64,
     /// Never answers; reads everything.
     pub silent: bool,
     /// When it begins to listen, microseconds after the start; connects before that are refused.
     pub up_after_us: u64,
-    /// Thousandths of answers that come before the one that is due.
+    /// Thousandths of responses that come before the one that is due.
     pub swaps: u32,
     /// Carries the identifier of weir back ([`ECHO_FIELD`]).
     pub echo: bool,
-    /// It works on what follows an answer that announces the end, although nobody will hear of it.
+    /// It processes requests behind a response that announces the end, although no response to them
+    /// is sent.
     pub works_ahead: bool,
-    /// Speaks HTTP/1.0: each answer ends its connection.
+    /// Speaks HTTP/1.0: each response ends its connection.
     pub old: bool,
-    /// Closes connections on which nothing was asked for so long, microseconds; 0: never.
+    /// Closes connections without requests for this long, microseconds; 0: never.
     pub idle_us: u64,
     /// How many connections it serves at a time, in the order in which they were made, each until it ends.
     pub places: usize,
     /// Times out of service.
     pub outages: Vec<Outage>,
-    /// What it demands of requests.
+    /// The demands that it makes on requests.
     pub rules: Rules,
 }
 
@@ -110,9 +113,9 @@ pub struct Server {
     pub(super) conns: BTreeMap<Conn, Connection>,
     timers: BTreeMap<u64, Due>,
     next_timer: u64,
-    /// What became due while it is stopped.
+    /// Timers that became due while it is stopped.
     pub(super) frozen: Option<Vec<Due>>,
-    /// Each answer is the last one of its connection.
+    /// Each response is the last one of its connection.
     pub(super) retiring: bool,
     /// Times that its application is ill: more than 0 is ill.
     pub(super) ill: u32,
@@ -121,27 +124,27 @@ pub struct Server {
 }
 
 pub(super) struct Connection {
-    /// Who has connected.
+    /// The client of the connection.
     peer: SocketAddr,
     judge: StrictRequests,
     pub(super) queue: VecDeque<Request>,
-    /// Of the request that is being answered; None when the next may begin.
+    /// For the request that is being answered; None when the next may begin.
     writing: Option<Writing>,
-    /// Honest answers that were begun, as the style counts them.
+    /// Honest responses that have begun, as the style counts them.
     answered: usize,
-    /// The request whose head was counted as arrived, and its body is not complete.
+    /// The request whose head was counted as arrived, while its body is not complete.
     pub(super) open_nonce: Option<String>,
-    /// Announced or sent its end: nothing more is acted on.
+    /// It announced or sent its end: it acts on nothing more.
     deaf: bool,
-    /// Said `Connection: close`.
+    /// It sent `Connection: close`.
     announced: bool,
     /// The script of the request whose body is not complete has begun.
     early: bool,
     /// After 101: each byte comes back one higher.
     tunnel: bool,
-    /// weir probes the server on it: nobody's traffic.
+    /// weir probes the server on it: it counts as no traffic.
     probe: bool,
-    /// The pieces of its answer are far apart.
+    /// The pieces of its response are far apart.
     lasts: bool,
     /// How many were accepted before.
     order: u64,
@@ -150,9 +153,9 @@ pub(super) struct Connection {
 }
 
 enum Writing {
-    /// The answer begins when the timer comes.
+    /// The response begins when the timer fires.
     Delay,
-    /// Pieces that follow, one a timer.
+    /// Further pieces, one per timer.
     Pieces(VecDeque<Vec<u8>>, After),
     /// A hostile script.
     Script { nonce: String, steps: VecDeque<Step> },
@@ -167,12 +170,12 @@ enum After {
     Unread,
 }
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Go(Conn),
     Resume(Conn),
-    /// It has rested for as long as it may, if it has given so many answers.
+    /// It has been idle for as long as it may, if it has still given this many responses.
     Rested(Conn, usize),
     CloseUnread(Conn),
     /// It begins to listen.
@@ -185,7 +188,7 @@ pub(super) enum Due {
 }
 
 impl Connection {
-    /// Nothing was asked that is not answered.
+    /// Whether all requests are answered.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.writing.is_none() && self.open_nonce.is_none() && !self.deaf && !self.tunnel
     }
@@ -244,7 +247,7 @@ impl Server {
         net.send(conn, bytes);
     }
 
-    /// Counts bytes as traffic, until it is known that they are those of a probe.
+    /// Counts bytes as traffic, until they turn out to be those of a probe.
     fn count_received(&mut self, conn: Conn, bytes: u64) {
         let traffic = &mut self.book.borrow_mut().traffic;
         traffic.servers_got += bytes;
@@ -257,19 +260,19 @@ impl Server {
         }
     }
 
-    /// weir has lost its patience with a probe of which not all has come.
+    /// Takes back the bytes of an incomplete probe, for which weir has timed out.
     fn forget_traffic(&mut self, conn: Conn) {
         let got = self.conns.get(&conn).map_or(0, |connection| connection.got);
         self.book.borrow_mut().traffic.servers_got -= got;
     }
 
-    /// Reads requests, files their arrival.
+    /// Reads requests and records their arrival.
     fn read(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
         let server = self.index();
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let book = &mut *self.book.borrow_mut();
         if let Err(violation) = connection.judge.feed(data) {
-            // Behind an announced end the judge has lost count of what is answered.
+            // Behind an announced end the judge has lost count of answered requests.
             if !connection.deaf {
                 book.violation(format!("to the server {}: {violation}", self.address));
             }
@@ -303,7 +306,7 @@ impl Server {
         }
     }
 
-    /// Before the body of the request came: an invitation, or the script of a hostile row.
+    /// Acts before the body of the request has come: sends 100 (Continue), or begins the script of a hostile row.
     fn look_at_open_request(&mut self, net: &mut Net<'_>, conn: Conn, fresh: bool) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let Some(request) = connection.judge.current() else { return };
@@ -357,7 +360,7 @@ impl Server {
         self.conns.values().filter(before).count() < self.style.places
     }
 
-    /// A connection has ended: another one may have its place.
+    /// Gives the place of a connection that has ended to another one.
     fn fill_places(&mut self, net: &mut Net<'_>) {
         if self.style.places < usize::MAX {
             let conns: Vec<Conn> = self.conns.keys().copied().collect();
@@ -421,7 +424,7 @@ impl Server {
         let ending = if self.style.old { Some(Ending::Fin) } else { ending };
         let ending = if self.retiring { Some(Ending::Announced) } else { ending };
         let announced = ending == Some(Ending::Announced);
-        // Half of an answer that ends by close can't be told from a whole one.
+        // Half of a response that ends by close would look complete.
         let (bytes, mut after) = self.answer(net, &request, announced, !half);
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         match ending {
@@ -452,7 +455,7 @@ impl Server {
         self.write(net, conn, pieces, after);
     }
 
-    /// How a server is, in an answer that must reach no client.
+    /// Reports the health of a server, in a response that must reach no client.
     fn answer_probe(&mut self, net: &mut Net<'_>, conn: Conn, request: &Request) {
         self.conns.entry(conn).and_modify(|connection| connection.judge.answered());
         let (status, words) = if self.ill > 0 { (503, "ill") } else { (200, WELL) };
@@ -464,7 +467,7 @@ impl Server {
         self.write(net, conn, pieces, after);
     }
 
-    /// The bytes of the honest answer, and whether the connection ends with it.
+    /// The bytes of the honest response, and whether the connection ends with it.
     fn answer(
         &mut self,
         net: &mut Net<'_>,
@@ -538,7 +541,7 @@ impl Server {
         pieces
     }
 
-    /// Writes the next piece, then waits, goes on with the next request, or ends.
+    /// Writes the next piece, then waits, continues with the next request, or ends.
     fn write(&mut self, net: &mut Net<'_>, conn: Conn, mut pieces: VecDeque<Vec<u8>>, after: After) {
         if let Some(piece) = pieces.pop_front() {
             self.send(net, conn, &piece);
@@ -597,7 +600,8 @@ impl Server {
         self.play(net, conn, nonce, steps);
     }
 
-    /// What has to be refused is so before what is in front of it, unless that answer has begun.
+    /// Rejects such a request before it answers those in front, unless the response to those has
+    /// begun.
     fn refuse_at_once(&mut self, net: &mut Net<'_>, conn: Conn) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if connection.deaf || !matches!(connection.writing, None | Some(Writing::Delay)) {
@@ -741,13 +745,14 @@ impl Actor for Server {
     }
 }
 
-/// How long a script waits before it looks again whether it may go on.
+/// How long a script waits before it checks again whether it may continue.
 fn quiet_us(entry: &Entry, now_us: u64) -> u64 {
     let patient = entry.said_us.is_none_or(|said_us| now_us < said_us + AWAIT_US_MAX);
     if !entry.delivered && patient { 1_000 } else { entry.quiet_until_us.saturating_sub(now_us) }
 }
 
-/// A scripted answer that carries the identifier of its request back, as far as the script's author knows it: only once.
+/// A scripted response that carries the identifier of its request back, only once, as far as the script's author knows
+/// it.
 fn with_echo(bytes: &[u8], echo: &str) -> Vec<u8> {
     let mark = b"X-Nonce: {n}\r\n";
     let at = bytes.windows(mark.len()).position(|window| window == mark).map_or(0, |at| at + mark.len());
