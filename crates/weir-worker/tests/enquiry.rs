@@ -1,5 +1,6 @@
-//! Proves: workers that run, and sleep, answer when they are asked what they are doing; one that does not come to it costs
-//! the asker its patience and no more. How: real workers of both drivers with one server that accepts and says nothing.
+//! Proves: workers that run, and sleep, answer when asked what they are doing; a worker that does
+//! not get to it costs the asker its timeout and no more. How: real workers of both drivers with
+//! one server that accepts and sends nothing.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Proves: connections that go from one worker to another serve their clients on, whatever those ask meanwhile, and a drain that comes in
-//! the middle of it loses none and ends. How: real workers of both drivers that are told to give connections away all the time, and
-//! clients that ask all the time.
+//! Proves: connections that move from one worker to another continue to serve their clients,
+//! whatever those request meanwhile, and a drain in the middle of it loses none and ends. How: real
+//! workers of both drivers that give connections away all the time, and clients that send requests
+//! all the time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -81,7 +82,7 @@ impl Client {
         Client(patient(stream))
     }
 
-    /// Asks, with the head in two pieces, and reads the answer.
+    /// Sends a request, with the head in two pieces, and reads the response.
     fn ask(&mut self) {
         self.0.write_all(b"GET / HTTP/1.1\r\n").expect("an open connection");
         self.0.write_all(b"Host: a\r\n\r\n").expect("an open connection");
@@ -100,26 +101,26 @@ impl Client {
         assert_eq!(self.read(&mut [0; 16]), 0, "an answer that nobody asked for");
     }
 
-    /// What comes next.
+    /// Reads the next bytes.
     fn read(&mut self, into: &mut [u8]) -> usize {
         self.0.read(into).expect("something in time")
     }
 }
 
-/// A sum over all workers.
+/// Returns a sum over all workers.
 fn count(running: &Running, of: fn(&weir_proxy::observe::counters::Counters) -> u64) -> u64 {
     running.views().iter().map(|view| of(&view.counters)).sum()
 }
 
-/// Tells each worker to give all idle connections to the other one.
+/// Makes each worker give all idle connections to the other worker.
 fn shed(running: &Running) {
     for from in 0..WORKERS {
-        // One that has much to carry out still is told next time.
+        // A worker whose queue of commands is full gets the command next time.
         let _ = running.handle().shed(from.into(), 1 - from, 1000);
     }
 }
 
-/// Clients that ask, one after the other and again, until it is over.
+/// Makes clients send requests, one after the other and again, until `over` is set.
 fn keep_asking(mut clients: Vec<Client>, over: &Arc<AtomicBool>) -> JoinHandle<Vec<Client>> {
     let over = Arc::clone(over);
     thread::spawn(move || {
@@ -167,7 +168,8 @@ fn a_drain_in_the_middle_ends_and_cuts_nobody_off() {
             let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&running)).collect();
             clients.iter_mut().for_each(Client::ask);
             shed(&running);
-            // They ask while their connections are on the way, and are told with the answer that it is the last.
+            // They send requests while their connections are moving, and the response announces
+            // that it is the last.
             clients[..CLIENTS / 2].iter_mut().for_each(|client| {
                 client.0.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("an open connection");
             });

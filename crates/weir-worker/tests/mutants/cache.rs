@@ -1,4 +1,5 @@
-//! Bugs of the cache, one for each of what `cached.rs` of the simulation looks at (invariants 1 to 7 of docs/simulation-checks.md, and a server out of step).
+//! Bugs of the cache, one for each check of the simulation's `cached.rs` (invariants 1 to 7 of
+//! docs/simulation.md, and a server out of step).
 
 use super::Bug;
 

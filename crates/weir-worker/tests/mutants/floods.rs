@@ -1,4 +1,5 @@
-//! Bugs by which one client that sends without end costs the others, for `floods.rs` of the simulation and the suite of all drivers.
+//! Bugs that make one client that sends without end harm the others, for `floods.rs` of the
+//! simulation and the suite of all drivers.
 
 use super::Bug;
 

@@ -1,4 +1,5 @@
-//! Bugs of connections that are begun before their clients are accepted, for `joins.rs` of the simulation.
+//! Bugs of connections that begin before their clients are accepted, for `joins.rs` of the
+//! simulation.
 
 use super::Bug;
 

@@ -1,12 +1,12 @@
-//! Proves: the simulation finds what it is for. Real bugs, put back one at a time, are each found within a bounded number of
-//! seeds, by a broken promise and not by luck. How: a copy of the sources, in which each bug is a branch on a name from the
-//! environment, is built once, and its simulation is run under each name until the first seed fails. The product itself has no
-//! such branches. Under no name the copy must pass.
+//! Proves: the simulation finds what it is for. Real bugs, put back one at a time, are each found within a bounded
+//! number of seeds, by a broken promise and not by luck. How: a copy of the sources, in which each bug is a branch on a
+//! name from the environment, is built once. Its simulation runs under each name until the first seed fails. The
+//! product itself has no such branches. Under no name the copy must pass.
 //!
-//! Bugs of the io_uring driver, which no simulation runs, are found by tests of the suite of all drivers. `WEIR_MUTANTS=NAME` looks only for bugs
-//! whose names begin so.
+//! The simulation does not run the io_uring driver: tests of the suite of all drivers find its bugs.
+//! `WEIR_MUTANTS=NAME` looks only for bugs whose names begin with NAME.
 //!
-//! When a bug's place has changed, its row in [`BUGS`] has to follow; the message says which.
+//! When the place of a bug has changed, its row in [`BUGS`] has to follow; the message names the row.
 
 mod cache;
 mod floods;
@@ -24,15 +24,15 @@ use std::thread;
 /// A bug, as a change of one place.
 struct Bug {
     name: &'static str,
-    /// What was forgotten.
+    /// The mistake that this bug repeats.
     story: &'static str,
     file: &'static str,
-    /// The right code; there once. `$` in the wrong one stands for whether the bug is there.
+    /// The right code, which occurs once. `$` in the wrong code stands for whether the bug is active.
     right: &'static str,
     wrong: &'static str,
     /// The simulation that finds it, by the beginning of its name, or a test of the drivers ([`OF_DRIVERS`]).
     found_by: &'static str,
-    /// Within so many seeds.
+    /// Finds it within this number of seeds.
     seeds: u32,
 }
 
@@ -399,7 +399,7 @@ const BUGS: &[Bug] = &[
     },
 ];
 
-/// Where the tests of the drivers are.
+/// How the names of the drivers' tests begin.
 const OF_DRIVERS: &str = "drivers::";
 
 /// All bugs.
@@ -407,14 +407,14 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
     BUGS.iter().chain(cache::BUGS).chain(floods::BUGS).chain(joins::BUGS)
 }
 
-/// Those that are looked for. A kernel without io_uring has none of its bugs.
+/// The bugs to look for. A kernel without io_uring has none of that driver's bugs.
 fn wanted() -> impl Iterator<Item = &'static Bug> {
     let begin = std::env::var("WEIR_MUTANTS").unwrap_or_default();
     let has_uring = weir_io::probe().driver == weir_io::DriverKind::Uring;
     bugs().filter(move |bug| bug.name.starts_with(&begin) && (has_uring || !bug.found_by.starts_with(OF_DRIVERS)))
 }
 
-/// Crates with a switch of their own. The others use that of weir-proxy.
+/// Crates with their own switch. The others use that of weir-proxy.
 const SWITCHED: [&str; 3] = ["weir-proxy/", "weir-cache/", "weir-io/"];
 
 const SWITCH: &str = "
@@ -429,7 +429,7 @@ pub mod mutants {
 }
 ";
 
-/// The text of a file with its bugs.
+/// Returns the text of a file with its bugs.
 fn mutate(file: &str, mut text: String) -> String {
     for bug in bugs().filter(|bug| bug.file == file) {
         let places = text.matches(bug.right).count();
@@ -446,7 +446,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-/// Copies what differs, so that only what changed is built again.
+/// Copies files that differ, so that only changed code is built again.
 fn copy(from: &Path, to: &Path, file: &str) {
     if from.is_dir() {
         fs::create_dir_all(to).expect("a directory for the copy");
@@ -467,8 +467,8 @@ fn copy(from: &Path, to: &Path, file: &str) {
     }
 }
 
-/// Gives the copy what others have compiled that is not of the workspace, which saves minutes the first time. What can't be shared is
-/// compiled again.
+/// Shares compiled code from outside the workspace with the copy, which saves minutes the first time. Code that can't
+/// be shared is compiled again.
 fn share(from: &Path, to: &Path) {
     let Ok(entries) = fs::read_dir(from) else { return };
     for entry in entries.flatten() {
@@ -480,7 +480,8 @@ fn share(from: &Path, to: &Path) {
         }
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => share(&entry.path(), &place),
-            // One that is there already stays: cargo looks whether it fits. Notes of cargo are written in place, libraries anew.
+            // Existing files are kept: cargo checks whether they fit. cargo writes its notes in place, but libraries as
+            // new files.
             _ if place.exists() => {}
             _ if from.ends_with("deps") => {
                 drop(fs::create_dir_all(to).and_then(|()| fs::hard_link(entry.path(), place)))
@@ -490,14 +491,14 @@ fn share(from: &Path, to: &Path) {
     }
 }
 
-/// With the time at which it was written: by that cargo knows what was made before what.
+/// Keeps the modification time, by which cargo knows the order in which files were made.
 fn copy_as_old(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to)?;
     File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
 }
 
-/// Builds the simulation of the copy; answers where it is. In a target directory of its own: cargo names libraries by their
-/// place in the workspace, so those of the copy would take the places of the real ones.
+/// Builds the simulation of the copy and returns its path. It has a separate target directory: cargo names libraries by
+/// their place in the workspace, so those of the copy would replace the real ones.
 fn build() -> PathBuf {
     let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants-target");
@@ -510,7 +511,8 @@ fn build() -> PathBuf {
         share(&compiled, &target.join("debug").join(part));
     }
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
-    // Of the whole workspace, so that what it depends on has the features with which it was compiled for the other tests.
+    // Builds the whole workspace, so that dependencies have the features with which they were compiled for the other
+    // tests.
     let output = Command::new(cargo)
         .args(["test", "--locked", "--offline", "--no-run", "--workspace", "--test", "sim"])
         .current_dir(&copied)
@@ -525,7 +527,7 @@ fn build() -> PathBuf {
 }
 
 fn run(binary: &Path, mutant: &str, test: &str, seeds: u32) -> Output {
-    // A bug may be one that never comes to an end.
+    // A bug may never come to an end.
     Command::new("timeout")
         .arg("600")
         .arg(binary)
@@ -539,7 +541,7 @@ fn run(binary: &Path, mutant: &str, test: &str, seeds: u32) -> Output {
         .expect("the simulation runs")
 }
 
-/// The promise that was broken, and the seed with which.
+/// Returns the broken promise, and the seed that broke it.
 fn finding(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let broken = text.lines().position(|line| line.starts_with("simulation with seed"));
@@ -547,7 +549,7 @@ fn finding(output: &Output) -> String {
     lines.join(" ").chars().take(220).collect()
 }
 
-/// Called by `scripts/test` before any test runs, so that the compiler runs beside none of them.
+/// Called by `scripts/test` before any test runs, so that the compiler does not run beside the tests.
 #[test]
 #[ignore = "it proves nothing and only builds"]
 fn the_copy_is_built() {
@@ -562,7 +564,7 @@ fn the_simulation_finds_each_bug() {
         let clean = run(&binary, "", test, 20);
         assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
     }
-    // A bug has one thread of the simulation: as many are looked for at a time as there are cores.
+    // Each bug takes one thread of the simulation: as many bugs are tried at a time as there are cores.
     let all: Vec<&Bug> = wanted().collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {

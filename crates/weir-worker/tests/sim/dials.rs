@@ -1,7 +1,9 @@
-//! Options that decide which server gets a request, and how often: balancing, backups, sessions, health, retries, orders.
+//! Options that decide which server gets a request, and how often: balancing, backups, sessions,
+//! health, retries, orders.
 //!
-//! Called by `scenario.rs`. Each is turned in a share of the worlds, alone and together; where it stays as it is, the promises are
-//! those of the defaults. What follows from them is checked in `watch.rs`, `book.rs` and `run.rs`.
+//! Called by `scenario.rs`. Each is turned in a share of the worlds, alone and together; where it
+//! is not turned, the promises are those of the defaults. `watch.rs`, `book.rs` and `run.rs` check
+//! their effects.
 
 use weir_io::sim::Rng;
 use weir_proxy::cross::standing::Order;
@@ -13,9 +15,9 @@ use weir_proxy::upstream::health::{Codes, Symptom};
 use super::outage::{How, Outage};
 use super::scenario::Kind;
 
-/// What probes ask for; no client does.
+/// The target of probes; no client requests it.
 pub const HEALTH_PATH: &str = "/health";
-/// What a server that is well says then.
+/// The response of a healthy server to a probe.
 pub const WELL: &str = "quite well";
 /// The cookie of sessions.
 pub const COOKIE: &str = "srv";
@@ -23,7 +25,7 @@ pub const COOKIE: &str = "srv";
 pub const KEY_FIELD: &str = "x-key";
 /// Time between two clients' requests where health or orders need time to matter, microseconds.
 pub const PAUSE_US: u64 = 300_000;
-/// How long servers fall ill and operators give orders, microseconds.
+/// The time in which servers fall ill and operators give orders, microseconds.
 const TROUBLE_US: u64 = 10_000_000;
 
 /// One order of an operator.
@@ -66,14 +68,14 @@ pub fn turn(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     turn_retries(upstream, rng);
 }
 
-/// Chooses whose the connections are.
+/// Chooses how connections are shared.
 pub fn turn_pool(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     if rng.chance(300) {
         upstream.pool = *rng.pick(&[Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh]);
     }
 }
 
-/// Where they stand, for messages.
+/// Their settings, for messages.
 pub fn told(upstream: &UpstreamPlan) -> String {
     let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
@@ -141,15 +143,15 @@ fn health(rng: &mut Rng) -> HealthPlan {
     }
 }
 
-/// Times in which a server answers whatever it is asked with 503.
+/// Times in which a server answers everything with 503.
 pub fn illnesses(rng: &mut Rng) -> Vec<Outage> {
     let count = *rng.pick(&[0, 0, 1, 3]);
     let one = |_| Outage { how: How::Ill, at_us: rng.below(TROUBLE_US), for_us: rng.between(1, 3_000_000) };
     (0..count).map(one).collect()
 }
 
-/// What an operator orders in a world: one after the other, and in the end that all serve. At least one server always does, but where
-/// nothing is promised anyway.
+/// The orders of an operator in a world: one after the other, and in the end all servers are
+/// enabled. At least one server is always enabled, except where nothing is promised anyway.
 pub fn orders(servers: usize, kind: Kind, rng: &mut Rng) -> Vec<Ordered> {
     let mut all = Vec::new();
     let mut serving = vec![true; servers];

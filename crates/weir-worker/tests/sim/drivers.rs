@@ -1,5 +1,6 @@
-//! Two tests of the suite of all drivers, on io_uring: `tests/mutants` puts bugs into that driver too, and looks for all of them with one
-//! program. Where the kernel has no io_uring nothing is tested.
+//! Two tests of the suite of all drivers, on io_uring: `tests/mutants` also puts bugs into that
+//! driver, and looks for all bugs with one program. Where the kernel has no io_uring they test
+//! nothing.
 
 use weir_io::DriverKind;
 use weir_io::conformance::{TinyUringSubject, UringSubject, faults, flow};

@@ -1,5 +1,6 @@
-//! Clients that send requests as fast as the network takes them, which weir answers by itself: what weir holds of each is bounded, each gets all its
-//! answers, no turn takes more of them than it may, and the others are served in between (docs/hostile.md H10).
+//! Clients that send requests as fast as the network takes them, which weir answers itself. The
+//! memory that weir uses for each is bounded, each gets all its responses, no turn takes more
+//! requests than it may, and other clients are served in between (docs/hostile.md H10).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use super::scenario::{Kind, Scenario, listen_address};
 use super::server::Style;
 use super::{each_seed, seeds_of};
 
-/// Bytes that a client sends in all: several times what weir keeps of one.
+/// Bytes that a client sends in all: several times the bytes that weir keeps of one client.
 const SENT: usize = 6 << 20;
-/// Bytes of one request: shorter than its answer, so that more comes in than can leave.
+/// Bytes of one request: shorter than its response, so that more comes in than can leave.
 const REQUEST: usize = 48;
-/// Bytes that are given to the network at a time.
+/// Bytes that the network gets at a time.
 const AT_A_TIME: usize = 1 << 20;
-/// What they ask for.
+/// The path that they request.
 const PATH: &str = "/flood";
-/// How the answer begins that weir gives.
+/// The beginning of weir's response.
 const ANSWER: &[u8] = b"HTTP/1.1 410 ";
 
-/// Sends requests that weir answers by itself, reads all answers, and leaves.
+/// Sends requests that weir answers itself, reads all responses, and leaves.
 struct Flooder {
     to: SocketAddr,
     book: SharedBook,
     left: usize,
-    /// Bytes at the end of what was received that may begin an answer.
+    /// Bytes at the end of the received data that may begin a response.
     tail: Vec<u8>,
     answers: usize,
-    /// Stops to read once, for a second.
+    /// Stops reading once, for a second.
     is_late: bool,
     paused: Option<Conn>,
 }
@@ -120,10 +121,10 @@ fn scenario(seed: u64) -> Scenario {
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = "floods";
     scenario.settings = Settings::random(seed, Faults::harmless(seed));
-    // Pieces of some bytes are for the others: here there would be millions.
+    // Pieces of a few bytes are for the other tests: here there would be millions.
     (scenario.settings.faults.split, scenario.settings.faults.short_read) = (0, 0);
     scenario.settings.faults.short_write = 0;
-    // So that a client which is read too often can bring far more than is kept, and one receive can't.
+    // A client that is read too often can then bring far more than is kept, and one receive can't.
     scenario.settings.window_bytes = 1 << 20;
     scenario.settings.small_buffers = 128;
     scenario.styles = vec![Style::honest()];

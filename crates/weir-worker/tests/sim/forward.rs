@@ -1,6 +1,8 @@
-//! The forward proxy: clients that ask for several destinations over one connection, and tunnels through CONNECT.
+//! The forward proxy: clients that request several destinations over one connection, and tunnels
+//! through CONNECT.
 //!
-//! The same clients, servers, faults and checks as everywhere; what is different is the plan, and that requests are in absolute-form.
+//! The same clients, servers, faults and checks as everywhere; only the plan differs, and requests
+//! are in absolute-form.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -62,7 +64,8 @@ fn plan(rng: &mut Rng) -> Plan {
     }
 }
 
-/// Honest destinations, and such that close and break their connections: each client gets its answers in its order.
+/// Honest destinations, and destinations that close and break their connections: each client gets
+/// its responses in order.
 #[test]
 fn the_forward_proxy_keeps_its_promises() {
     each_seed(seeds(), |seed| {
@@ -71,7 +74,7 @@ fn the_forward_proxy_keeps_its_promises() {
     });
 }
 
-/// A bug of weir's costs the clients of one worker.
+/// A bug in weir costs the clients of one worker.
 #[test]
 fn k3_a_panic_of_a_forward_proxy_costs_one_worker() {
     each_seed(seeds(), |seed| {
@@ -81,13 +84,13 @@ fn k3_a_panic_of_a_forward_proxy_costs_one_worker() {
     });
 }
 
-/// Through CONNECT every byte comes through, both ways, beside requests in absolute-form.
+/// CONNECT carries every byte both ways, beside requests in absolute-form.
 #[test]
 fn connect_carries_every_byte() {
     each_seed(seeds(), |seed| tunnels(seed, true));
 }
 
-/// Whatever breaks: what came through is right, and nothing is left behind.
+/// Whatever breaks: all bytes that came through are right, and nothing is left behind.
 #[test]
 fn broken_connects_leave_nothing_behind() {
     each_seed(seeds(), |seed| tunnels(seed, false));

@@ -1,8 +1,9 @@
-//! The hostile servers of docs/hostile.md (rows E), each with victims' requests around it in random order.
+//! The hostile servers of docs/hostile.md (rows E), each with victims' requests around it in random
+//! order.
 //!
-//! One client asks for what the server plays its script for; the others ask the same server and must get their own
-//! answers, whatever the script does. The network only delays whole messages, because most scripts depend on what
-//! arrives together.
+//! One client sends the request for which the server plays its script; the others use the same
+//! server and must get their own responses, whatever the script does. The network only delays whole
+//! messages, because most scripts depend on bytes that arrive together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use super::scenario::{Kind, Scenario, listen_address, set_connections};
 use super::server::{ECHO_FIELD, Style};
 use super::{each_seed, seeds_of};
 
-/// Runs of each row when nothing else is asked.
+/// Runs of each row by default.
 const RUNS: u64 = 2;
 
-/// The number of the asking client; its nonce is of 8 characters like all.
+/// The number of the asking client; its nonce has 8 characters like all nonces.
 const ASKER: usize = 0xaaaa;
 
 #[test]
@@ -35,7 +36,8 @@ fn no_victim_of_a_hostile_server_is_harmed() {
     }
 }
 
-/// E20: HTTP alone can't show that two answers are exchanged; with `pipeline echo` nobody gets another's answer.
+/// E20: HTTP alone can't show that two responses are swapped; with `pipeline echo` no client gets
+/// another's response.
 #[test]
 fn with_echo_exchanged_answers_reach_nobody() {
     let exchanged = AtomicUsize::new(0);
@@ -63,7 +65,7 @@ fn with_echo_exchanged_answers_reach_nobody() {
         assert!(summary.answered > summary.refused, "seed {seed}: {} of {}", summary.refused, summary.answered);
         exchanged.fetch_add(usize::from(summary.refused > 0), Relaxed);
     });
-    // Where the first two that were exchanged go again for another reason, all are answered.
+    // All are answered where the first two swapped requests are repeated for another reason.
     let exchanged = exchanged.into_inner();
     assert!(exchanged > 20, "answers were exchanged with {exchanged} seeds only");
 }
@@ -83,7 +85,7 @@ fn play(row: &HostileUpstream, seed: u64) {
     if row.company == Company::Queued {
         plan.upstreams[0].pipeline = PipelineMode::Off;
     }
-    // What waits on a server that does not answer must be able to go elsewhere.
+    // Requests that wait on an unresponsive server must be able to move elsewhere.
     let connections = if row.letter == "E10" { 8 } else { 1 + rng.below(3) as u32 };
     set_connections(&mut plan.upstreams[0].servers[0], connections);
     let run = Run::new(scenario);

@@ -1,6 +1,6 @@
-//! Clients that leave while their server is silent, by a reset, a FIN or RST_STREAM: within half a second no server has anything left of them,
-//! on whichever worker it was, and others have their answers at once
-//! (docs/retries.md). How: long polls and streams of events that would
+//! Clients that leave while their server is silent, by a reset, a FIN or RST_STREAM: within half a
+//! second no server has any of their requests left, on whichever worker they were. Other clients
+//! get their responses at once (docs/semantics.md §4). How: long polls and event streams that would
 //! last for fourteen seconds, in worlds of one and two workers with few connections.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::{each_seed, seeds_of};
 
 const SECOND: u64 = 1_000_000;
 const LEAVERS: usize = 24;
-/// When the last has left, from the start on, and by when every server has heard of it.
+/// When the last has left, from the start on, and how soon every server must have heard of it.
 const LEFT_US: u64 = 3 * SECOND;
 const TOLD_US: u64 = SECOND / 2;
 
@@ -45,13 +45,13 @@ fn scenario(seed: u64) -> Scenario {
     upstream.echo = None;
     plan.client.serves_half_closed = false;
     let server = &mut upstream.servers[0];
-    // Some of what leaves waits for a connection.
+    // Some requests of clients that leave wait for a connection.
     server.connections_max = *rng.pick(&[8, 1024]);
     set_connections(server, 1 + (seed % 3) as u32);
     scenario
 }
 
-/// One that asks for what lasts, and leaves.
+/// Adds a client that requests a lasting response, and leaves.
 fn add_leaver(run: &Run, number: usize, rng: &mut Rng) {
     let (nonce, target) = (format!("aaaa{number:04x}"), *rng.pick(&["/poll", "/events"]));
     let (start_us, stays_us) = (rng.below(SECOND), rng.below(SECOND));

@@ -1,4 +1,5 @@
-//! An operator, who tells every worker what is to become of a server: by an order, or by a configuration that has it no more.
+//! An operator that tells every worker how to use a server: by an order, or by a configuration
+//! without it.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use super::dials::Ordered;
 /// The actor.
 pub struct Operator {
     pub orders: Vec<Ordered>,
-    /// Of each worker.
+    /// One for each worker.
     pub controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
-    /// In force.
+    /// The plan in force.
     pub plan: Arc<Plan>,
-    /// What each worker counts of each server.
+    /// Each worker's counters of each server.
     pub servers: Vec<Vec<Arc<ServerStats>>>,
 }
 
 impl Operator {
-    /// Has the configuration have a server, or not; how much it says of the others is different each time. False: it was so already, or the
-    /// upstream would be without servers.
+    /// Reloads a configuration with or without a server; the weights of all servers differ each
+    /// time. False: the configuration was already so, or the upstream would have no servers.
     fn reload(&mut self, server: u32, retired: bool, at_us: u64) -> bool {
         let mut plan = Plan::clone(&self.plan);
         let Some((upstream, index)) = plan.places().get(server as usize).copied() else { return false };
@@ -58,7 +59,7 @@ impl Actor for Operator {
         let Ordered { server, order, at_us } = self.orders[index as usize];
         let by_file = !at_us.is_multiple_of(2);
         let done = match order {
-            // Whichever way it was taken out of use.
+            // Whichever way the server was taken out of use.
             Order::Enable => {
                 self.reload(server, false, at_us);
                 false

@@ -1,8 +1,9 @@
 //! Servers that are killed, frozen and restarted, as operators and accidents do it.
 //!
-//! The process behind a server's address dies (all its connections end at once, connects are refused until another one
-//! listens), stops for a while (SIGSTOP: the kernel still accepts and buffers), or is replaced in order (the last answer on
-//! each connection says `Connection: close`, idle connections are closed). Or its application is ill: it answers 503.
+//! The process behind a server's address dies: all its connections end at once, and connects are
+//! refused until another process listens. Or it stops for a while (SIGSTOP: the kernel still
+//! accepts and buffers). Or it is replaced in order: the last response on each connection says
+//! `Connection: close`, and idle connections are closed. Or its application is ill: it answers 503.
 
 use weir_check::Request;
 use weir_io::sim::{Conn, Net, Rng};
@@ -15,7 +16,7 @@ pub enum How {
     Killed,
     Frozen,
     Replaced,
-    /// It answers whatever it is asked with 503.
+    /// It answers everything with 503.
     Ill,
 }
 
@@ -28,12 +29,13 @@ pub struct Outage {
     pub for_us: u64,
 }
 
-/// Longest outage. A frozen server keeps what it was sent for as long.
+/// Longest outage. A frozen server keeps the bytes sent to it for as long.
 const OUTAGE_US_MAX: u64 = 3_000_000;
 /// From the end of an outage to the next one: a server that accepts again gets traffic within a second.
 const GAP_US: u64 = 2_000_000;
 
-/// For so many servers, within about `time_us`: one group of them after the other, never all at a time.
+/// Draws outages for `servers` servers, within about `time_us`: one group after the other, never
+/// all at a time.
 pub fn outages(servers: usize, time_us: u64, rng: &mut Rng) -> Vec<Vec<Outage>> {
     let mut all = vec![Vec::new(); servers];
     let mut at_us = rng.below(1_000_000);
@@ -101,7 +103,7 @@ impl Server {
         missed.into_iter().for_each(|due| self.act(net, due));
     }
 
-    /// Takes no connections and lets those that there are end in order.
+    /// Takes no new connections and lets existing ones end in order.
     fn retire(&mut self, net: &mut Net<'_>) {
         net.unlisten(self.address);
         self.retiring = true;
@@ -113,7 +115,7 @@ impl Server {
         }
     }
 
-    /// Notes that all unanswered requests of a connection go down with it.
+    /// Records that all unanswered requests of a connection are lost with it.
     pub(super) fn note_broken(&self, conn: Conn) {
         if let Some(connection) = self.conns.get(&conn) {
             let unanswered = connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());

@@ -1,5 +1,5 @@
-//! Worlds whose connections speak TLS, with a cipher of paper: handshakes in pieces, ends that are said and ends that are cut, alerts, and
-//! handshakes that come to nothing, beside everything that goes wrong elsewhere.
+//! Worlds whose connections speak TLS, with a toy cipher: handshakes in pieces, ends with and
+//! without close_notify, alerts, and failed handshakes, beside all faults of other worlds.
 
 use std::cell::Cell;
 
@@ -7,7 +7,8 @@ use super::run::Run;
 use super::scenario::{Kind, Scenario, Sealed};
 use super::{each_seed, seeds_of};
 
-/// What clients and servers say in these worlds is what they say in the others, so that all that is checked there is.
+/// Clients and servers send the same in these worlds as in the others, so that all checks of those
+/// apply.
 #[test]
 fn whoever_speaks_tls_keeps_its_answers() {
     for workers in [1, 2] {
@@ -18,8 +19,8 @@ fn whoever_speaks_tls_keeps_its_answers() {
     }
 }
 
-/// Handshakes that fail in each way, and connections that break in the middle of records: nobody gets a wrong answer, or a part of one for
-/// a whole.
+/// Handshakes that fail in each way, and connections that break in the middle of records: no client
+/// gets a wrong response, or takes a part of a response for a whole one.
 #[test]
 fn what_breaks_never_looks_whole() {
     let sums = Cell::new((0, 0, 0));
@@ -43,7 +44,7 @@ fn what_breaks_never_looks_whole() {
     assert!(enough, "{completed} handshakes, {refused} that failed, {broken} with servers");
 }
 
-/// docs/hostile.md K3, with handshakes under way.
+/// docs/hostile.md K3, with handshakes in progress.
 #[test]
 fn a_panic_costs_sealed_connections_of_one_worker() {
     each_seed(seeds_of(8), |seed| {

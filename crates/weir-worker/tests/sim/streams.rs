@@ -26,7 +26,8 @@ fn streams_notice_no_outage() {
     });
 }
 
-/// Bodies of about the size that is too large to be kept, whose ends come while their requests wait for connections.
+/// Bodies of about the size that is too large to be held, which end while their requests wait for
+/// connections.
 #[test]
 fn bodies_end_whenever_they_end() {
     each_seed(seeds_of(20), |seed| {
@@ -46,8 +47,8 @@ fn bodies_end_whenever_they_end() {
     });
 }
 
-/// More large bodies at once than the window of their connection holds, and one connection to take them: those that wait leave room for
-/// the one that goes on.
+/// More large bodies at once than the window of their connection holds, and one connection to take
+/// them: those that wait leave room for the body that is being sent.
 #[test]
 fn bodies_that_wait_leave_room() {
     each_seed(seeds_of(10), |seed| {
@@ -71,7 +72,7 @@ fn bodies_that_wait_leave_room() {
     });
 }
 
-/// Streams that were given up count until their servers have answered, and no longer.
+/// Streams that their client gave up count until their servers have answered, and no longer.
 #[test]
 fn who_gives_up_streams_may_ask_again() {
     const STREAMS: usize = 20;
@@ -94,7 +95,8 @@ fn who_gives_up_streams_may_ask_again() {
     });
 }
 
-/// docs/hostile.md: what costs work for nothing has an end, which is told with its reason although answers are on their way.
+/// docs/hostile.md: weir ends a connection that causes useless work, and gives the reason although
+/// responses are on their way.
 #[test]
 fn who_chatters_is_told_why() {
     each_seed(0..20, |seed| {

@@ -1,5 +1,6 @@
-//! docs/tcp.md: clients and servers understand each other through `tcp` as they do without weir between them, whatever the network
-//! does to bytes; whatever breaks, both ends go away and nothing is left behind: no socket, no account, no place at a server.
+//! docs/semantics.md §23: clients and servers understand each other through `tcp` as they do
+//! without weir between them, whatever the network does to bytes. Whatever breaks, both ends close
+//! and nothing is left behind: no socket, no account, no place at a server.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     let balance = [Method::Ratio, Method::Least, Method::Hash(Key::ClientIp)][rng.index(3)].clone();
     let plan = scenario.plan_mut();
     plan.listeners[0].serves = Serves::Tcp(0);
-    // What sockets have changes nothing here.
+    // Socket settings change nothing here.
     let mut divided = || Congestion::new(["bbr", "cubic"].into_iter().take(rng.index(3)));
     plan.listeners[0].congestion = divided();
     plan.upstreams[0].dial =
@@ -38,7 +39,7 @@ pub fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     plan.tcp = vec![Arc::new(TcpPlan::new(0))];
     let upstream = &mut plan.upstreams[0];
     (upstream.pool, upstream.pipeline, upstream.balance, upstream.echo) = (Pool::Tcp, PipelineMode::Off, balance, None);
-    // Enough for all, and nothing of it may stay taken.
+    // Enough for all, and none of it may remain taken.
     upstream.servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(1_000));
     plan.shield = Some(ShieldPlan::new(vec![LimitPlan::new("open", Terms::Open(1_000))], 1024));
     scenario

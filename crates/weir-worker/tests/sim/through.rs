@@ -1,7 +1,10 @@
-//! docs/transparent.md: clients who connect to servers and are led to weir on their way, with HTTP and without. What they ask arrives where they were
-//! going, whatever they say, from their own address, and with nobody else's on the same connection; everything else is as anywhere.
+//! docs/semantics.md §24: clients that connect to servers and are redirected to weir on their way,
+//! with HTTP and without. Their requests arrive at their destination, whatever their content, from
+//! their own address, and share a connection with no other client's. Everything else is as
+//! elsewhere.
 //!
-//! The same clients, servers, faults and checks as everywhere, and one check more: of each request that arrives, by [`Journeys`].
+//! The same clients, servers, faults and checks as everywhere, and one more check of each request
+//! that arrives, by [`Journeys`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,10 +21,10 @@ use super::{each_seed, seeds, tcp};
 /// Digits of a nonce that name its client.
 const CLIENT: usize = 4;
 
-/// Where clients were going, and from where.
+/// The destinations and addresses of clients.
 #[derive(Debug)]
 pub struct Journeys {
-    /// Their ports are those that servers see.
+    /// Servers see the ports of the clients.
     keeps_ports: bool,
     /// By client: the server, and the client's own end.
     begun: BTreeMap<String, (usize, SocketAddr)>,
@@ -32,14 +35,15 @@ impl Journeys {
         Journeys { keeps_ports, begun: BTreeMap::new() }
     }
 
-    /// Whose requests have such nonces has connected.
+    /// Records that the client with this nonce has connected.
     pub fn begin(&mut self, nonce: &str, to: SocketAddr, from: Option<SocketAddr>) {
         if let Some(from) = from {
             self.begun.insert(nonce[..CLIENT].to_owned(), (server_index(to), from));
         }
     }
 
-    /// A request has come to a server, on a connection from there. No two clients have one address.
+    /// Checks a request that has come to a server on a connection from `peer`. No two clients have
+    /// one address.
     pub fn arrived(&self, nonce: &str, (server, peer): (usize, SocketAddr)) -> Result<(), String> {
         let begun = nonce.get(..CLIENT).and_then(|client| self.begun.get(client));
         let Some((destination, client)) = begun else {
@@ -53,7 +57,7 @@ impl Journeys {
     }
 }
 
-/// Leads the clients of a world to weir on their way to its servers.
+/// Redirects the clients of a world to weir on their way to its servers.
 pub fn lead(mut scenario: Scenario, pool: Pool) -> Scenario {
     (scenario.name, scenario.is_between) = ("through", true);
     let upstream = &mut scenario.plan_mut().upstreams[0];
@@ -64,7 +68,7 @@ pub fn lead(mut scenario: Scenario, pool: Pool) -> Scenario {
     scenario
 }
 
-/// One where requests are read.
+/// A world in which weir reads requests.
 fn scenario(kind: Kind, seed: u64) -> Scenario {
     let mut scenario = Scenario::of(kind, seed, 1 + (seed % 3) as u16);
     let rng = &mut Rng::new(seed ^ 0x7423);
@@ -79,7 +83,7 @@ fn scenario(kind: Kind, seed: u64) -> Scenario {
     lead(scenario, *rng.pick(&[Pool::Pinned, Pool::Pinned, Pool::PerRequest]))
 }
 
-/// Honest servers, and such that close and break their connections.
+/// Honest servers, and servers that close and break their connections.
 #[test]
 fn requests_arrive_where_their_clients_were_going() {
     each_seed(seeds(), |seed| {
@@ -88,7 +92,7 @@ fn requests_arrive_where_their_clients_were_going() {
     });
 }
 
-/// A bug of weir's costs the clients of one worker.
+/// A bug in weir costs the clients of one worker.
 #[test]
 fn k3_a_panic_between_clients_and_servers_costs_one_worker() {
     each_seed(seeds(), |seed| {
@@ -98,7 +102,8 @@ fn k3_a_panic_between_clients_and_servers_costs_one_worker() {
     });
 }
 
-/// The same of connections that are passed on as they are: also from the client's port, unless that is taken.
+/// The same for connections that pass through unchanged: also from the client's port, unless that
+/// is taken.
 #[test]
 fn connections_arrive_where_their_clients_were_going() {
     each_seed(seeds(), |seed| {

@@ -1,4 +1,5 @@
-//! docs/hostile.md F4: after 101 the two connections are a tunnel: every byte both ways, ends of each direction, nothing left behind.
+//! docs/hostile.md F4: after 101 the two connections are a tunnel: every byte both ways, ends of
+//! each direction, nothing left behind.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,22 +13,22 @@ use super::scenario::{Kind, Scenario, listen_address};
 use super::seeds;
 use super::server::Style;
 
-/// Asks for an upgrade, says its bytes, ends its direction, and expects each byte back one higher.
+/// Requests an upgrade, sends its bytes, ends its direction, and expects each byte back one higher.
 struct TunnelClient {
     book: SharedBook,
-    /// Bytes to say.
+    /// How many bytes it sends.
     total: usize,
     said: usize,
-    /// The answer's head, so far; None behind it.
+    /// The response's head, so far; None after it.
     head: Option<Vec<u8>>,
     heard: usize,
-    /// Bytes said at once with the request, before it is answered.
+    /// Bytes sent together with the request, before it is answered.
     early: usize,
-    /// Nothing that a network may do excuses a missing byte.
+    /// No fault of the network excuses a missing byte.
     strict: bool,
     start_us: u64,
     conn: Option<Conn>,
-    /// What it asks to be connected to first.
+    /// The destination that it first connects to with CONNECT.
     through: Option<SocketAddr>,
     done: bool,
 }
@@ -42,9 +43,9 @@ impl TunnelClient {
         net.send(conn, bytes);
     }
 
-    /// Asks the server itself.
+    /// Sends the request to the server itself.
     fn ask(&mut self, net: &mut Net<'_>, conn: Conn, through: bool) {
-        // Servers look for the Via that nobody can add within CONNECT.
+        // Servers check for Via, which weir can't add within CONNECT.
         let via = if through { "Via: 1.1 weir\r\n" } else { "" };
         let head =
             format!("GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
@@ -88,7 +89,7 @@ impl TunnelClient {
         }
     }
 
-    /// The upgrade was refused, or is not answered as it must be.
+    /// The upgrade was rejected, or the response is not as it must be.
     fn refused(&mut self, net: &mut Net<'_>, conn: Conn, head: &[u8]) {
         if self.strict {
             self.book.borrow_mut().violation(format!("an upgrade got {}", head.escape_ascii()));
@@ -169,7 +170,8 @@ fn tunnels_carry_every_byte_and_end() {
     each_seed(seeds(), |seed| play(seed, true));
 }
 
-/// Whatever breaks: what came through is right, both ends go away, and nothing is left behind.
+/// Whatever breaks: all bytes that came through are right, both ends close, and nothing is left
+/// behind.
 #[test]
 fn broken_tunnels_leave_nothing_behind() {
     each_seed(seeds(), |seed| play(seed, false));
@@ -195,7 +197,7 @@ fn play(seed: u64, strict: bool) {
     run.finish();
 }
 
-/// Adds clients of tunnels; `through` says what each asks to be connected to first.
+/// Adds clients of tunnels; `through` chooses the CONNECT destination of each.
 pub fn add_tunnels(run: &Run, rng: &mut Rng, strict: bool, through: impl Fn(&mut Rng) -> Option<SocketAddr>) {
     for _ in 0..1 + rng.index(5) {
         let shift = rng.below(8);
