@@ -30,7 +30,7 @@ fn write(target: &str, seeds: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
     Ok(())
 }
 
-/// The files that weir-config's own tests read.
+/// Returns the files that weir-config's own tests read.
 fn configurations() -> io::Result<Vec<Vec<u8>>> {
     let mut seeds = Vec::new();
     for folder in ["good", "bad"] {

@@ -1,4 +1,4 @@
-//! A request and its answer through all rules of the cache.
+//! Runs a request and its response through all rules of the cache.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a snapshot of the cache, as they are and with checksums that are right.
+//! Reads any bytes as a snapshot of the cache, as they are and with correct checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Chunked bodies: whole and in pieces alike, and what is encoded decodes to the same.
+//! Chunked bodies: whole and in pieces alike, and encoded bytes decode to the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Configuration text: nothing panics, errors can be drawn, and what is accepted prints and reads back.
+//! Configuration text: nothing panics, errors can be drawn, and accepted text prints and reads
+//! back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

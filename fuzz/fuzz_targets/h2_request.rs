@@ -1,4 +1,4 @@
-//! Header lists of HTTP/2 to requests: the strict grammar is the judge of what would leave as text.
+//! Header lists of HTTP/2 to requests: the strict grammar judges the text that would leave.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Request and reply heads, streams of replies: properties of the parsers, and the strict grammar as judge of what would leave.
+//! Request and reply heads, streams of replies: properties of the parsers, with the strict grammar
+//! as judge of the bytes that would leave.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Header blocks of HPACK: what is read reads the same when written anew, and another implementation reads it alike.
+//! Header blocks of HPACK: a block reads the same after it is encoded again, and another
+//! implementation reads it alike.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

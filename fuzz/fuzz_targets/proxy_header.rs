@@ -1,4 +1,5 @@
-//! Headers of the PROXY protocol: the same however they are cut, and whom they name is written and read again.
+//! Headers of the PROXY protocol: the same however they are cut, and the addresses in them survive
+//! writing and reading.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Values that limits count by: told apart by their lengths, changed by nothing else, and another one is the last.
+//! Values that limits count by: their lengths separate them, unrelated fields don't change them,
+//! and an added value is the last.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Handshakes that are cut and damaged give nothing but what the client has said.
+//! Handshakes that are cut and damaged yield nothing but the client's own bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Bytes that are no TLS give nothing.
+//! Bytes that are not TLS yield nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

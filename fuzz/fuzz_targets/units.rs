@@ -1,4 +1,5 @@
-//! Times, sizes, and rates, statuses and keys of `shield`: a plain sum agrees, and what is accepted reads back.
+//! Times, sizes, and rates, statuses and keys of `shield`: a simple calculation agrees, and
+//! accepted values read back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

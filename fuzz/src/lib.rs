@@ -1,10 +1,11 @@
-//! What fuzz targets share.
+//! Code that fuzz targets share.
 
 use std::sync::OnceLock;
 
 use weir_tls::{Files, Materials, Pair, Terms, Wanted, provider};
 
-/// What the clients of a listener get: TLS 1.2 and 1.3 with a certificate for `a.example`, made once.
+/// Returns the TLS terms of a listener: TLS 1.2 and 1.3 with a certificate for `a.example`, made
+/// once.
 pub fn tls_terms() -> &'static Terms {
     static TERMS: OnceLock<Terms> = OnceLock::new();
     TERMS.get_or_init(|| {

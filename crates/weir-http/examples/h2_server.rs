@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use weir_http::h2::{Additions, Blocked, Code, Event, Heads, Limits, Mux, Outgoing, Turn};
 use weir_http::{ReplyParts, SERVER, Trailers};
 
-/// Bytes that are gathered for one write.
+/// Bytes to gather for one write.
 const WRITE_BYTES: usize = 65_536;
 
 fn main() -> std::io::Result<()> {
@@ -27,7 +27,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Pending output. Bodies are the same byte over and over, so none of their content has to be kept.
+/// Bytes to send. Bodies repeat the same byte, so nothing of them has to be kept.
 #[derive(Default)]
 struct Output(Vec<u8>);
 
@@ -107,7 +107,7 @@ fn put_answer(mux: &mut Mux, stream: u32, status: u16, bytes: usize) {
     }
 }
 
-/// Lets the client read the last bytes before a reset of the connection could take them away.
+/// Lets the client read the last bytes before a reset of the connection can discard them.
 fn linger(mut socket: &TcpStream) -> std::io::Result<()> {
     socket.shutdown(std::net::Shutdown::Write)?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;

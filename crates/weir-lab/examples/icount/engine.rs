@@ -1,7 +1,8 @@
 //! Requests through weir-proxy's engine, without sockets: parse, route, schedule, log, match the
-//! response, order, respond.
+//! reply, order, respond.
 //!
-//! Each turn every client sends one request; then every upstream connection that was sent something answers all of it.
+//! Each turn every client sends one request; then every upstream connection with requests answers
+//! all of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use weir_proxy::plan::Entrance;
 
 use crate::messages;
 
-/// Number of kept connections, to all servers together.
+/// Connections to all servers together.
 const CONNECTIONS: usize = 32;
 /// Time between two turns, microseconds.
 const TURN_US: u64 = 50;
@@ -22,14 +23,14 @@ struct Harness {
     now_us: u64,
     /// Tokens of clients by socket; sockets of upstream connections are their tokens.
     clients: Vec<u64>,
-    /// Upstream connections with requests in this turn, and the number of bytes sent on each.
+    /// Upstream connections with requests in this turn, and how many bytes they were sent.
     asked: Vec<(u64, usize)>,
     answered: u64,
     connected: usize,
 }
 
-/// Runs `count` requests from `clients` clients to `servers` servers, with an access log in format
-/// `log`, or `off`.
+/// Sends `count` requests from `clients` clients to `servers` servers, with an access log of this
+/// format, or `off`.
 pub(crate) fn run(clients: usize, servers: usize, request: &[u8], log: &str, count: u64) {
     let mut harness = Harness::new(clients, servers, log);
     // A forwarded request is longer than the received one; a first request shows its exact length.
@@ -124,7 +125,7 @@ impl Harness {
         }
     }
 
-    /// Length of one request as the server sees it.
+    /// Returns the length of one request as the server sees it.
     fn forwarded_bytes(&mut self, request: &[u8]) -> usize {
         self.begin();
         self.engine.client_received(self.clients[0], &Input::borrowed(request));
@@ -136,7 +137,7 @@ impl Harness {
         bytes
     }
 
-    /// Plays one request from every client, and all responses.
+    /// Sends one request from every client, and answers all.
     fn turn(&mut self, request: &[u8], forwarded: usize, reply: &[u8]) {
         let goal = self.answered + self.clients.len() as u64;
         self.begin();

@@ -1,8 +1,10 @@
-//! Work to count instructions of: `icount WORKLOAD OPERATIONS` does that many operations and ends.
+//! Workloads whose instructions are counted: `icount WORKLOAD OPERATIONS` does that many operations
+//! and ends.
 //!
-//! Called under callgrind by scripts/icount, which runs each workload with two numbers of operations: the difference of the
-//! instructions, divided by the difference of the operations, has neither start-up nor warm-up in it. The figures are
-//! steady on a machine that others use; they say nothing about system calls and memory latency.
+//! scripts/icount runs it under callgrind, each workload with two numbers of operations. The
+//! difference of the instructions, divided by the difference of the operations, contains neither
+//! start-up nor warm-up. The figures are steady on a machine that others use; they say nothing
+//! about system calls and memory latency.
 
 mod engine;
 mod messages;

@@ -1,5 +1,4 @@
-//! The messages that are parsed and forwarded: the requests that wrk sends in the benchmark, and
-//! nginx's reply.
+//! The messages that are parsed and forwarded: wrk's requests in the benchmark, and nginx's reply.
 
 /// wrk's smallest request.
 pub(crate) fn minimal() -> Vec<u8> {
@@ -28,7 +27,7 @@ pub(crate) fn browser() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns nginx's response for a file of three bytes, without the body.
+/// The head of nginx's response for a file of three bytes.
 pub(crate) fn reply_head() -> &'static str {
     "HTTP/1.1 200 OK\r\n\
      Server: nginx/1.22.1\r\n\
@@ -46,8 +45,8 @@ pub(crate) fn reply() -> Vec<u8> {
     format!("{}ok\n", reply_head()).into_bytes()
 }
 
-/// Returns a configuration with `servers` servers, `connections` kept connections in total, and an
-/// access log in format `log`, or `off`.
+/// Makes a configuration with `servers` servers and `connections` kept connections in all, and an
+/// access log of this format, or `off`.
 pub(crate) fn plan(servers: usize, connections: usize, log: &str) -> weir_proxy::plan::Plan {
     let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
     let each = connections / servers;

@@ -1,5 +1,6 @@
-//! Requests over the simulated network: 16 clients in a closed loop, a server, and between them nothing or a whole worker
-//! of weir. The difference of the two is the worker with its driver's share.
+//! Requests over the simulated network: 16 clients in a closed loop, a server, and between them
+//! nothing or a whole worker of weir. The difference between the two is the cost of the worker with
+//! its driver.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -58,7 +59,7 @@ impl Actor for Client {
     }
 }
 
-/// `count` requests.
+/// Sends `count` requests.
 pub(crate) fn run(proxied: bool, count: u64) {
     let world = SimWorld::new(1, Settings::calm());
     let answered = Rc::new(Cell::new(0));
