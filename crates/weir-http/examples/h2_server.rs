@@ -1,8 +1,10 @@
-//! A server of HTTP/2 without TLS for conformance tests (h2spec, h2load, curl with prior knowledge): answers each request with 200 and a body.
+//! An HTTP/2 server without TLS for conformance tests (h2spec, h2load, curl with prior knowledge).
+//! It answers each request with 200 and a body.
 //!
-//! `cargo run -p weir-http --example h2_server -- PORT [BYTES]` listens on 127.0.0.1; BYTES is the length of the body (default 16). It shows
-//! the order in which a [`Mux`] is driven: read until it says None, write until it says 0, then wait for more.
-// The library has no sockets and clocks; an example that tries it out needs them.
+//! `cargo run -p weir-http --example h2_server -- PORT [BYTES]` listens on 127.0.0.1; BYTES is the
+//! length of the body (default 16). It shows the order in which a [`Mux`] is driven: read until it
+//! returns None, write until it returns 0, then wait for more.
+// The library knows no sockets and clocks; what tries it out must.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::io::{Read, Write};

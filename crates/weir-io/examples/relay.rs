@@ -1,6 +1,6 @@
 //! A TCP forwarder on one thread, and its cost: bytes a second and processor time for each
-//! gigabyte, by relay, by relay that only copies, and by sending received buffers on as a caller
-//! without relays would do.
+//! gigabyte. It compares a relay, a relay that only copies, and sending received buffers on as a
+//! caller without relays would do.
 //!
 //!     cargo run --release -p weir-io --example relay -- compare
 //!     cargo run --release -p weir-io --example relay -- serve 127.0.0.1:7001 127.0.0.1:7002 uring relay

@@ -1,5 +1,5 @@
 //! Proves: connections that move from one worker to another continue to serve their clients,
-//! whatever those request meanwhile, and a drain in the middle of it loses none and ends. How: real
+//! whatever those request meanwhile. A drain in the middle of it loses none and ends. How: real
 //! workers of both drivers that give connections away all the time, and clients that send requests
 //! all the time.
 

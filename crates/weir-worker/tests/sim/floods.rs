@@ -1,6 +1,6 @@
 //! Clients that send requests as fast as the network takes them, which weir answers itself. The
 //! memory that weir uses for each is bounded, each gets all its responses, no turn takes more
-//! requests than it may, and other clients are served in between (docs/hostile.md H10).
+//! requests than it may. Other clients are served in between (docs/hostile.md H10).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -51,7 +51,8 @@ enum Connect {
 struct Habits {
     /// How first packets come to it.
     firsts: Firsts,
-    /// Thousandths of packets of which there is a second copy within three seconds, as if the answer to the first one was lost.
+    /// Thousandths of packets with a second copy within three seconds, as if the reply to the first
+    /// one was lost.
     again: u32,
     /// Thousandths of ticks at which it begins to have clients accepted first, or stops doing so.
     turns: u32,

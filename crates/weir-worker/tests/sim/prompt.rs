@@ -1,7 +1,8 @@
 //! No client waits for another client's slowness longer than it takes to make a connection, with
-//! all common kinds of servers. These keep connections, end each after one response with or without
-//! announcing it, or close with requests unread. They process requests behind the response that
-//! announces the end, speak HTTP/1.0, close idle connections, or serve few connections at a time.
+//! all common kinds of servers. Some keep connections, some end each after one response with or
+//! without announcing it, some close with requests unread. Others process requests behind the
+//! response that announces the end, speak HTTP/1.0, close idle connections, or serve few
+//! connections at a time.
 //!
 //! While uploads drip, readers stall, and long polls and event streams last, each second some
 //! clients send requests that the server answers at once. All of them must be answered within

@@ -204,8 +204,8 @@ fn judge(book: &Book, cut_may_be: bool, refused_percent_max: usize) -> Result<()
     }
 }
 
-/// Whether it got what the row says, or an error of weir because others broke the connection again
-/// and again.
+/// Checks that it got what the row says, or an error of weir because others broke the connection
+/// again and again.
 fn asker_is_served(row: &HostileUpstream, entry: &Entry) -> Result<bool, String> {
     // A client that never sends the rest of a body may get 408 first.
     let own_error = |status: u16| (502..=504).contains(&status) || status == 408 && row.trigger.is_incomplete();

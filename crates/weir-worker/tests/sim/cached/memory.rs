@@ -98,7 +98,7 @@ pub struct Question {
     pub method: &'static str,
     pub key: usize,
     pub way: Option<u8>,
-    /// Fields that ask for something other than the whole response for all.
+    /// Fields that request something other than the whole response that all clients get.
     pub lines: String,
     /// The range that it wants.
     pub range: Option<(usize, usize)>,
