@@ -380,7 +380,7 @@ impl Run {
         let unwanted = closes("client-gone") + closes("cancelled") + closes("overlooked") > 0;
         let was_set_aside = unwanted || self.count(|counters| counters.set_aside.get()) > 0;
         if was_set_aside || self.may_end_by_close() {
-            // Requests need not be read that were sent behind a response that ended by close, or that move elsewhere.
+            // A server need not read requests behind a response that ended by close, or requests that move elsewhere.
             seen.servers_got -= seen.servers_got.saturating_sub(expected.servers_got);
         }
         if was_set_aside {

@@ -63,7 +63,8 @@ pub struct Scenario {
     pub mischief: u32,
     /// Clients connect to servers, and are redirected to weir on their way.
     pub is_between: bool,
-    /// Connections to servers wait here that something outside begins before clients are accepted.
+    /// Where connections to servers wait that a reader of first packets begins before clients are
+    /// accepted.
     pub prepared: Option<Arc<Prepared>>,
 }
 
