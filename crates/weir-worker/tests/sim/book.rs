@@ -160,7 +160,7 @@ impl Expected {
 }
 
 impl Asked {
-    /// May be sent again after a loss (docs/semantics.md §3, §4: safe or idempotent). weir must
+    /// May be sent again after a loss (docs/connections.md, docs/retries.md: safe or idempotent). weir must
     /// also still hold its body.
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")

@@ -1,4 +1,4 @@
-//! docs/semantics.md §24, `--connect syn` and `first`: connections to servers that begin before
+//! docs/intercept.md, `--connect syn` and `first`: connections to servers that begin before
 //! their clients are accepted, and not by the worker that accepts them. However these are joined,
 //! clients and servers understand each other; a client sees how its server behaves; nothing is left
 //! behind, not even for clients that never come.

@@ -1,6 +1,6 @@
 //! Clients that leave while their server is silent, by a reset, a FIN or RST_STREAM: within half a
 //! second no server has any of their requests left, on whichever worker they were. Other clients
-//! get their responses at once (docs/semantics.md §4). How: long polls and event streams that would
+//! get their responses at once (docs/retries.md). How: long polls and event streams that would
 //! last for fourteen seconds, in worlds of one and two workers with few connections.
 
 use std::collections::VecDeque;

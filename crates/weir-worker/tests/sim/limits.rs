@@ -1,8 +1,8 @@
 //! Limits for each client, while many ask for more than they may: all workers and connections
 //! together bound how much of a client passes. A client below its limit is never refused, and
-//! refusals keep their place among the responses of a pipeline (docs/semantics.md §21). Allowed
+//! refusals keep their place among the responses of a pipeline (docs/limits.md). Allowed
 //! clients have no limit. No client is offered for a ban because of what others claim about it
-//! (docs/semantics.md §22). A client over a limit remains over it, however many clients come that
+//! (docs/bans.md). A client over a limit remains over it, however many clients come that
 //! no longer fit.
 //!
 //! A client is a peer with one connection, or comes on any connection through proxies that name it,

@@ -1,4 +1,4 @@
-//! docs/semantics.md §23: clients and servers understand each other through `tcp` as they do
+//! docs/tcp.md: clients and servers understand each other through `tcp` as they do
 //! without weir between them, whatever the network does to bytes. Whatever breaks, both ends close
 //! and nothing is left behind: no socket, no account, no place at a server.
 

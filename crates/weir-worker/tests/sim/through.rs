@@ -1,4 +1,4 @@
-//! docs/semantics.md §24: clients that connect to servers and are redirected to weir on their way,
+//! docs/transparent.md: clients that connect to servers and are redirected to weir on their way,
 //! with HTTP and without. Their requests arrive at their destination, whatever their content, from
 //! their own address, and share a connection with no other client's. Everything else is as
 //! elsewhere.
