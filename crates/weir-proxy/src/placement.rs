@@ -1,4 +1,5 @@
-//! Which server a request goes to: methods of balancing, sessions that are bound. Functions of what servers have to do now.
+//! Chooses the server of a request: methods of balancing, and sticky sessions. Functions of the
+//! current load of servers.
 
 pub mod balance;
 pub(crate) mod cookie;

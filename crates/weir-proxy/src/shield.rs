@@ -1,10 +1,13 @@
-//! Limits for each client: how fast and how much, over all workers together.
+//! Limits for each client on rates and amounts, over all workers together.
 //!
-//! [`table`] is the memory of it, [`limit`] what one limit makes of one account, [`key`] by what clients are told apart, [`by`] what else a limit
-//! may count by, [`shared`] what they have for whom there is no room, [`tally`] what is counted of each limit, [`survey`] what operators see of the accounts, [`bans`] who is banned. Called by the clients' side (`client/guard.rs`) with what the plan says
-//! ([`ShieldPlan`](crate::plan::ShieldPlan)). Shared by all workers and without locks: nobody waits here for anybody. Bound: the table,
-//! whose size is fixed; a client who finds no room in it is let through and counted, a value shares an account.
-//! docs/limits.md.
+//! [`table`] holds the accounts, [`limit`] computes what one limit does with one account, and
+//! [`key`] tells clients apart. [`by`] names what else a limit may count by, [`shared`] serves
+//! values without room in the table, and [`tally`] counts the outcomes of each limit. [`survey`]
+//! shows operators the accounts, and [`bans`] says which clients are banned. Called by the clients'
+//! side (`client/guard.rs`) with the terms of the plan ([`ShieldPlan`](crate::plan::ShieldPlan)).
+//! Shared by all workers without locks: no worker waits here for another. Bound: the table, which
+//! has a fixed size. A client that finds no room in it is let through and counted; a value shares
+//! an account. docs/semantics.md §21.
 
 pub mod bans;
 pub mod by;

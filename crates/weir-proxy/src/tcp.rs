@@ -1,18 +1,21 @@
-//! Plain TCP: connections of clients that are passed on to a server as they are (`tcp` of the configuration,
-//! docs/tcp.md).
+//! Plain TCP: client connections that are passed on to a server unchanged (`tcp` of the
+//! configuration, docs/semantics.md §23).
 //!
-//! A flow is two sockets. As soon as a client is accepted a server is chosen and connected to, whoever is to speak first; then the driver
-//! moves the bytes ([`Action::Relay`]), each end (FIN) by itself, and no byte comes here. What the machine does is what is left: who gets
-//! which server, another one when a connect fails, ends that pass on (an abort stays an abort), times, limits and what is counted. It is
-//! called by the engine and asks both other machines for what they have, [`Sides`]: accounts of clients and the access log, and servers.
+//! A flow is two sockets. As soon as a client is accepted, a server is chosen and connected to,
+//! whichever side speaks first. Then the driver moves the bytes ([`Action::Relay`]) and each end
+//! (FIN) separately, and no byte passes through here. The rest is left to this machine: the choice
+//! of servers, another one when a connect fails, ends that are passed on (an abort remains an
+//! abort), times, limits and counters. The engine calls it, and it uses both other machines,
+//! [`Sides`]: accounts of clients and the access log, and servers.
 //!
 //! ```text
 //!   accepted -------------> Connecting -> Relaying -> gone
 //!      +------> Hello ------^  |   ^
 //!            its name decides  +---+ another server, each once
 //! ```
-//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`, but while it is looked at; a flow is counted at its server from when that is chosen to its end.
-//! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
+//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`, except while it is looked at;
+//! a flow is counted at its server from the choice of the server to the end. Bounds: `FLOW_BYTES` a
+//! flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
 
 mod compared;
 mod destination;
@@ -47,10 +50,11 @@ use crate::request::pending_request::ConnId;
 use crate::upstream::Upstreams;
 use crate::upstream::flows::{self as servers, FlowServer, Tried};
 
-/// In place of when a timer comes: it has come, and what the driver says of the relay sets the next, or its end comes.
+/// In place of the time of a timer: it has fired, and the next is set when the driver reports on
+/// the relay, or the relay ends.
 const LOOKING_US: u64 = u64::MAX;
 
-/// Both other machines of the worker, and what all share.
+/// Both other machines of the worker, and the shared context.
 #[derive(Debug)]
 pub(crate) struct Sides<'a> {
     pub(crate) clients: &'a mut Clients,
@@ -62,34 +66,35 @@ pub(crate) struct Sides<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     flows: Slab<FlowKey, Flow>,
-    /// Of those whose upstream depends on a name.
+    /// Of flows with an upstream that depends on a name.
     hellos: SideTable<FlowKey, Box<Hello>>,
-    /// Of those who came by a listener that takes connections to other machines: where they wanted to.
+    /// Of flows that came by a listener that takes connections to other machines: the destination
+    /// of the client.
     destinations: SideTable<FlowKey, Towards>,
-    /// Of those that have one of several congestion controls on a side.
+    /// Of flows that have one of several congestion controls on a side.
     divided: SideTable<FlowKey, Divided>,
-    /// What these came to.
+    /// The results of these congestion controls.
     pub(crate) arms: Arms,
-    /// Those that were joined with a server, until the next one whose cores are compared.
+    /// How many more flows may be joined with a server before the cores of one are compared.
     uncompared: u32,
-    /// When descriptors were missing last.
+    /// When descriptors last ran out.
     scarce_us: u64,
-    /// Which of them may be of clients who have just been banned.
+    /// The sweep for flows of clients that have just been banned.
     cutting: Sweep,
-    /// Tokens of those whose server is there since this turn.
+    /// Tokens of flows that connected to their server in this turn.
     joining: Vec<u64>,
 }
 
 impl Flows {
-    /// How many there are.
+    /// Returns the number of flows.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// A client connected. Returns the token that names it: nothing is received of it before an action says so.
+    /// A client connected. Returns the token that names it: nothing is received from it before an
+    /// action says so.
     ///
-    /// # Errors
-    /// It is not wanted.
+    /// # Errors It is not wanted.
     pub(crate) fn accepted(
         &mut self,
         socket: u64,
@@ -101,7 +106,7 @@ impl Flows {
             Serves::Tcp(tcp) => sides.cx.plan.tcp.get(usize::from(tcp)).map(Arc::clone),
             _ => None,
         };
-        // Each listener names a block of its plan, and blocks keep their places in those that follow.
+        // Each listener names a block of its plan, and blocks keep their places in later plans.
         let terms = terms.ok_or(Unwanted::Close)?;
         let open = admit_flow(sides.clients, peer.ip(), sides.cx)?;
         let (key, _) = self.flows.insert(Flow::new(socket, peer, terms, sides.cx.now_us));
@@ -121,12 +126,12 @@ impl Flows {
         Ok(token)
     }
 
-    /// Names a flow towards the worker and the timers.
+    /// Returns the token that names a flow to the worker and the timers.
     fn token(&self, key: FlowKey) -> u64 {
         Token::Flow { key, generation: ShortGeneration::of(self.flows.generation(key)) }.pack()
     }
 
-    /// The flow that a token names, if it is still there.
+    /// Returns the flow that a token names, if it still exists.
     fn of_token(&self, token: u64) -> Option<FlowKey> {
         match Token::unpack(token)? {
             Token::Flow { key, generation } | Token::FlowServer { key, generation } => {
@@ -144,7 +149,7 @@ impl Flows {
 
     // ---- a server ----
 
-    /// Connects a flow to a server that it has not been to; where there is none it ends for this reason.
+    /// Connects a flow to a server that it has not tried; without one it ends for this reason.
     fn connect(&mut self, key: FlowKey, otherwise: FlowEnd, sides: &mut Sides<'_>) {
         let flow = self.flows.at(key);
         let Phase::Connecting { mut tried, .. } = flow.phase else { return };
@@ -159,7 +164,7 @@ impl Flows {
         }
     }
 
-    /// Connects a flow to the server that it is counted at from now on.
+    /// Connects a flow to a server, where it counts from now on.
     fn dial(&mut self, key: FlowKey, to: FlowServer, sides: &mut Sides<'_>) {
         let FlowServer { server, address, proxy_protocol, way, timeout_us } = to;
         let generation = ShortGeneration::of(self.flows.generation(key));
@@ -180,8 +185,8 @@ impl Flows {
         sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
     }
 
-    /// The port of the client is taken for the address that its flow is to be connected to: another one will do. Where that was not the reason,
-    /// the server can't be reached.
+    /// The port of the client is taken for the address of the server: another port is used. If that
+    /// was not the reason, the server cannot be reached.
     pub(crate) fn port_taken(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at_mut(key);
@@ -200,7 +205,8 @@ impl Flows {
         self.dial(key, again, sides);
     }
 
-    /// The connect of a flow has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    /// The connect of a flow has begun; `socket` is the driver's name for it. False: no longer
+    /// wanted, close it.
     pub(crate) fn started(&mut self, token: u64, socket: u64) -> bool {
         let Some(key) = self.of_token(token) else { return false };
         let flow = self.flows.at_mut(key);
@@ -211,22 +217,24 @@ impl Flows {
         waits
     }
 
-    /// The connect of a flow has ended.
+    /// The connect of a flow has completed or failed.
     pub(crate) fn connected(&mut self, token: u64, ok: bool, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at(key);
         let (Phase::Connecting { .. }, Some(server)) = (flow.phase, flow.at()) else { return };
         if ok && flow.server().is_some() {
             servers::flow_connected(sides.upstreams, server, sides.cx);
-            // A receive that was stopped may still bring something in this turn, which is for the server, too.
+            // A receive that was stopped may still deliver bytes in this turn, which also belong to
+            // the server.
             self.joining.push(token);
         } else {
             self.unconnected(key, server, FlowEnd::ConnectFailed, sides);
         }
     }
 
-    /// There was no descriptor for the connect of a flow. The first one to find out ends, which sets one free, and the others of this turn
-    /// try again after it: when many are accepted at once, else all of them would have one, and none two.
+    /// No descriptor was left for the connect of a flow. The first flow to find out ends, which
+    /// frees one, and the others of this turn try again after it. Otherwise, when many are accepted
+    /// at once, each would hold one descriptor and none would get two.
     pub(crate) fn unstarted(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at(key);
@@ -242,7 +250,7 @@ impl Flows {
         self.arm(key, now_us + TICK_US, sides.cx);
     }
 
-    /// A server can't be reached: another one, or this end.
+    /// A server cannot be reached: tries another one, or ends for this reason.
     fn unconnected(&mut self, key: FlowKey, server: ServerIndex, why: FlowEnd, sides: &mut Sides<'_>) {
         let flow = self.flows.at_mut(key);
         let socket = flow.server();
@@ -268,7 +276,7 @@ impl Flows {
 
     // ---- time ----
 
-    /// The timer of a flow has come. One that was set since then is the one that counts.
+    /// The timer of a flow has fired. If it was set again since then, that time counts.
     pub(crate) fn on_timer(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at_mut(key);
@@ -280,7 +288,7 @@ impl Flows {
             (Phase::Hello, _) => self.end(key, FlowEnd::HelloTimeout, sides),
             (Phase::Connecting { .. }, None) => self.connect(key, FlowEnd::NoServer, sides),
             (Phase::Relaying { .. }, _) => {
-                // One that was set before may be due now as well, and each look sets the next.
+                // A timer that was set before may be due now as well, and each look sets the next.
                 flow.due_us = LOOKING_US;
                 if let Some(socket) = flow.begin_to_ask().filter(|_| !servers::has_keepalive(flow.upstream, sides.cx)) {
                     sides.cx.actions.push_back(Action::KeepAlive { socket });
@@ -292,7 +300,7 @@ impl Flows {
 
     // ---- ends ----
 
-    /// A flow ends: in order, or else both sides hear of an abort.
+    /// Ends a flow: in order, or else with an abort for both sides.
     fn end(&mut self, key: FlowKey, why: FlowEnd, sides: &mut Sides<'_>) {
         let generation = self.flows.generation(key);
         let flow = self.flows.remove(key);
@@ -349,17 +357,17 @@ impl Flows {
         });
     }
 
-    /// Others are banned than before.
+    /// The set of bans has changed.
     pub(crate) fn look_for_banned(&mut self) {
         self.cutting.begin(self.flows.slots());
     }
 
-    /// Whether there are flows that may be of somebody who is banned.
+    /// Whether flows may belong to banned clients.
     pub(crate) fn is_cutting(&self) -> bool {
         self.cutting.is_due()
     }
 
-    /// Ends some of the flows of who is banned.
+    /// Ends some of the flows of banned clients.
     pub(crate) fn cut_off(&mut self, sides: &mut Sides<'_>) {
         for key in self.cutting.slice(self.flows.slots()).map(FlowKey::new) {
             if self.flows.is_occupied(key) && sides.cx.is_banned(self.flows.at(key).peer().ip()) {
@@ -368,7 +376,7 @@ impl Flows {
         }
     }
 
-    /// Ends all that are left, for weir ends: what is cut off must not look whole.
+    /// Ends all remaining flows, because weir ends: a truncated stream must not look complete.
     pub(crate) fn stop(&mut self, sides: &mut Sides<'_>) {
         for key in (0..self.flows.slots()).map(|slot| FlowKey::new(slot as u32)) {
             if self.flows.is_occupied(key) {
@@ -377,18 +385,17 @@ impl Flows {
         }
     }
 
-    // ---- what can be told ----
+    // ---- reports ----
 
-    /// Adds them up by server.
+    /// Adds the flows up by server.
     pub(crate) fn count_by_server(&self, counts: &mut [u32]) {
         let all = self.flows.keys().filter_map(|key| self.flows.at(key).at());
         all.for_each(|server| counts[server.index()] += 1);
     }
 
-    /// Looks for states that can't be.
+    /// Looks for impossible states.
     ///
-    /// # Errors
-    /// The first promise that is broken, in words.
+    /// # Errors The first broken invariant, in words.
     pub(crate) fn audit(&self, upstreams: &Upstreams, cx: &Context) -> Result<(), String> {
         if self.flows.len() != cx.flows {
             return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));
@@ -409,7 +416,7 @@ impl Flows {
 }
 
 impl Flow {
-    /// Whose connection one to a server is said to be.
+    /// Returns the client that a connection to a server is made for.
     fn whose(&self) -> Whose {
         let address = self.peer();
         if address.ip() == NO_ADDRESS { Whose::Unknown } else { Whose::Client { address, socket: self.client } }

@@ -1,11 +1,12 @@
-//! Which server of an upstream gets the next request.
+//! Chooses the server of an upstream that gets the next request.
 //!
-//! The servers' side keeps one [`Balance`] an upstream of several servers (a single one is not asked) and tells it among which servers,
-//! none of which is better than another, to choose ([`Balance::choose`], which changes nothing), and then that one was taken
-//! ([`Balance::took`]). Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
-//! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: two or three passes over
-//! the servers, nothing allocated; weights are computed every [`TICK_US`].
-//! docs/failover.md#how-weir-chooses-a-server, docs/balancing.md.
+//! The servers' side keeps one [`Balance`] for each upstream with several servers (a single server
+//! needs none). It asks which of several equally good servers to choose ([`Balance::choose`], which
+//! changes nothing), and then reports the one that was taken ([`Balance::took`]). Each method is a
+//! file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time, known from
+//! [`measure`]), [`least`], [`hash`]; workers share their knowledge in [`shared`]. Cost: two or
+//! three passes over the servers, no allocation; weights are computed every [`TICK_US`].
+//! docs/semantics.md §5, docs/balancing.md.
 
 mod dynamic;
 mod hash;
@@ -26,16 +27,16 @@ pub use shared::Shared;
 
 use crate::plan::{ServerPlan, UpstreamPlan};
 
-/// Weights that follow something are computed this often, when there is traffic.
+/// Variable weights are computed this often, when there is traffic.
 pub const TICK_US: u64 = 50_000;
-/// A weight of 1 in the units in which weights are reckoned: fine enough for a hundredth of it.
+/// A weight of 1 in the units of the computation: fine enough for a hundredth of it.
 const WEIGHT_UNIT: i64 = 10_000;
-/// What a server that has just recovered gets of its weight, as one part of so many.
+/// A server that has just recovered gets one part in this many of its weight.
 const SLOW_START_PARTS: u64 = 10;
 
 /// Unanswered requests that a server may have where load is bounded, in percent of its fair share.
 const LOAD_PERCENT: u64 = 125;
-/// So many it may always have: at a few requests at a time a bound would only disturb.
+/// A server may always have this many: with few requests at a time a bound would only disturb.
 const LOAD_MIN: u64 = 4;
 
 /// `balance` of an upstream.
@@ -62,7 +63,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// What response times are measured by, if they are.
+    /// Returns the statistic of response times that the method uses, if any.
     pub(crate) fn statistic(&self) -> Option<Statistic> {
         match self {
             Method::Dynamic(by) | Method::Predict { by, .. } => Some(*by),
@@ -71,7 +72,7 @@ impl Method {
     }
 }
 
-/// What stands for the response times of a server.
+/// The number that represents the response times of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistic {
     /// The shortest.
@@ -80,11 +81,11 @@ pub enum Statistic {
     Avg,
     /// The longest.
     Max,
-    /// The one that so many of 10,000 don't exceed.
+    /// The time that this many of 10,000 do not exceed.
     Percentile(u32),
 }
 
-/// What a request is hashed by.
+/// The property of a request that is hashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
     /// Path and query as the client sent them.
@@ -97,7 +98,7 @@ pub enum Key {
     Cookie(String),
 }
 
-/// How the choice is made.
+/// The state of the method.
 #[derive(Debug, Clone)]
 enum Picker {
     Ratio(Ratio),
@@ -106,7 +107,7 @@ enum Picker {
     Hash(Rendezvous, Least),
 }
 
-/// What is known of the servers of one upstream, by index.
+/// The state of the servers of one upstream, by index.
 #[derive(Debug, Clone)]
 pub struct Balance {
     picker: Picker,
@@ -115,7 +116,8 @@ pub struct Balance {
     /// As they are now, in units, at least 1.
     weights: Vec<i64>,
     backups: Vec<bool>,
-    /// Unanswered requests, of all workers, at the last [`Balance::begin`] and with what was chosen since.
+    /// Unanswered requests, of all workers, at the last [`Balance::begin`], plus those that were
+    /// placed since.
     loads: Vec<u32>,
     slow_start_us: u64,
     due_us: u64,
@@ -129,7 +131,7 @@ struct Bound {
     load: u64,
     /// The sum of their weights, above 0.
     weight: u64,
-    /// What a server may have of its fair share, in percent.
+    /// The load of a server relative to its fair share, at most, percent.
     percent: u64,
 }
 
@@ -147,17 +149,17 @@ impl Bound {
     }
 }
 
-/// What the engine knows of a server when weights are computed.
+/// Measurements of a server for the computation of weights.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Finding {
-    /// When it last came back; 0: it never was away.
+    /// When it last recovered; 0: it never failed.
     pub recovered_us: u64,
     /// Its response time in microseconds, over all workers; None: not known.
     pub response_us: Option<u64>,
 }
 
 impl Balance {
-    /// For the servers of this upstream. Each worker begins at another one.
+    /// Returns the state for the servers of this upstream. Each worker starts at another server.
     pub fn new(plan: &UpstreamPlan, worker: u16, seed: u64) -> Balance {
         let servers = plan.servers.len();
         let configured: Vec<i64> =
@@ -189,7 +191,7 @@ impl Balance {
         }
     }
 
-    /// Whether one server of the configuration is for every method what another one is.
+    /// Whether two servers of the configuration are the same to every method.
     pub(crate) fn is_same(one: &ServerPlan, other: &ServerPlan) -> bool {
         (&one.name, one.weight_now(), one.backup) == (&other.name, other.weight_now(), other.backup)
     }
@@ -200,7 +202,7 @@ impl Balance {
         now_us >= self.due_us
     }
 
-    /// Computes the weights anew.
+    /// Recomputes the weights.
     pub fn reweigh(&mut self, now_us: u64, finding: impl Fn(usize) -> Finding) {
         let since_us = now_us.saturating_sub(self.due_us.saturating_sub(TICK_US));
         self.due_us = now_us + TICK_US;
@@ -212,7 +214,7 @@ impl Balance {
         }
     }
 
-    /// Whether the choice depends on how many requests are unanswered.
+    /// Whether the choice depends on the numbers of unanswered requests.
     #[inline]
     pub fn uses_loads(&self) -> bool {
         !matches!(self.picker, Picker::Ratio(_))
@@ -224,19 +226,20 @@ impl Balance {
         self.uses_loads() && self.turn != turn
     }
 
-    /// Begins a turn: how many requests are unanswered at each server.
+    /// Begins a turn with the number of unanswered requests of each server.
     pub fn begin(&mut self, turn: u64, load: impl Fn(usize) -> u32) {
         self.turn = turn;
         self.loads.iter_mut().enumerate().for_each(|(at, mine)| *mine = load(at));
     }
 
-    /// Whether requests may go wherever there is room; with `hash` they have a server of their own.
+    /// Whether requests may use any server with room; with `hash` each has a particular one.
     #[inline]
     pub fn may_roam(&self) -> bool {
         !matches!(self.picker, Picker::Hash(..))
     }
 
-    /// Chooses among these servers, which are in the order of the plan; None when there are none.
+    /// Chooses among these servers, which are in the order of the plan; None when the list is
+    /// empty.
     #[inline]
     pub fn choose(&self, key: Option<u64>, among: &[usize]) -> Option<usize> {
         let (weights, loads, servers) = (&self.weights, &self.loads, among.iter().copied());
@@ -251,7 +254,7 @@ impl Balance {
         }
     }
 
-    /// A request goes to the one that was [chosen](Balance::choose) among these.
+    /// Notes that a request is sent to the server that was [chosen](Balance::choose) among these.
     #[inline]
     pub fn took(&mut self, key: Option<u64>, among: &[usize], chosen: usize) {
         let (weights, servers) = (&self.weights, among.iter().copied());
@@ -259,7 +262,7 @@ impl Balance {
             (Picker::Ratio(ratio), _) => return ratio.took(weights, servers, chosen),
             (Picker::Dynamic(ratio, dynamic), _) => {
                 let has_room = dynamic.has_room(&self.loads);
-                // One without room is chosen only where none has any.
+                // A server without room is chosen only if none has any.
                 let all = !has_room(chosen);
                 ratio.took(weights, servers.filter(|at| all || has_room(*at)), chosen);
             }
@@ -269,8 +272,8 @@ impl Balance {
         self.note(chosen);
     }
 
-    /// With `hash`: the servers in the order of a key, those with enough to do after all others. `failed` is not among them, and the
-    /// order begins behind it.
+    /// With `hash`: appends the servers in the order of a key, overloaded ones after all others.
+    /// `failed` is left out, and the order begins behind it.
     pub fn order_behind(
         &self,
         key: u64,
@@ -283,7 +286,7 @@ impl Balance {
         }
     }
 
-    /// A request goes to a server that was chosen otherwise.
+    /// Notes a request that is sent to a server without a choice.
     pub fn note(&mut self, at: usize) {
         self.loads[at] = self.loads[at].saturating_add(1);
     }
@@ -294,15 +297,15 @@ impl Balance {
         self.backups[at]
     }
 
-    /// Whether there are backups at all.
+    /// Whether any server is a backup.
     #[inline]
     pub fn has_backups(&self) -> bool {
         self.backups.contains(&true)
     }
 }
 
-/// The weight of a server that came back at `recovered_us`: from a tenth on it grows evenly, until `slow_start_us` later it
-/// is what it was.
+/// Returns the weight of a server that recovered at `recovered_us`. It grows evenly from a tenth to
+/// the whole, which it reaches after `slow_start_us`.
 fn slow_started(configured: i64, recovered_us: u64, now_us: u64, slow_start_us: u64) -> i64 {
     let since_us = now_us.saturating_sub(recovered_us);
     if recovered_us == 0 || since_us >= slow_start_us {

@@ -1,11 +1,12 @@
-//! Reading cookies of a request: RFC 6265 §5.4, as strict as it is harmless.
+//! Reads cookies of a request: RFC 6265 §5.4, as strict as it is harmless.
 //!
-//! Called by balancing. Each byte of the Cookie fields is looked at once; their length is bounded by that of a head. A cookie
-//! is a name of any bytes but `=` and `;`, compared with case, and a value, of which one pair of quotes is taken off.
+//! Called by balancing. Each byte of the Cookie fields is looked at once; their length is bounded
+//! by that of a head. A cookie is a name of any bytes but `=` and `;`, compared with case, and a
+//! value without one pair of quotes.
 
 use weir_http::{FieldName, Fields};
 
-/// The values of all cookies of this name, in their order. `input` is what was parsed.
+/// Returns the values of all cookies of this name, in their order. `input` is the parsed text.
 pub(crate) fn values<'a>(fields: &'a Fields, input: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let lines = fields.all(FieldName::Cookie).map(move |field| field.value.of(input));
     lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| value(pair, name))

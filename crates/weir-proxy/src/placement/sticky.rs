@@ -1,11 +1,12 @@
 //! `sticky`: a cookie that binds a session to a server.
 //!
-//! The cookie's value is an identifier of the server: SipHash-2-4 of the names of upstream and server under a key from the
-//! configured `secret`. So it is the same after a restart, on every worker, and in every weir with the same names and secret,
-//! and says nothing of the address to whom the secret is unknown. Without a `secret` the key is public: the address can't be
-//! read, but found by trying addresses. A session has no other state. The engine asks for the server of a request
-//! ([`Sticky::server`]) and for the line of an answer that binds anew ([`Sticky::line`]). RFC 6265,
-//! docs/failover.md#how-weir-chooses-a-server.
+//! The cookie's value is an identifier of the server: SipHash-2-4 of the names of upstream and
+//! server under a key from the configured `secret`. So it is the same after a restart, on every
+//! worker, and in every weir with the same names and secret. Without the secret it reveals nothing
+//! about the address. Without a `secret` the key is public: the address can't be read, but found by
+//! trying addresses. A session has no other state. The engine asks for the server of a request
+//! ([`Sticky::server`]) and for the response field that binds a session ([`Sticky::cookie`]). RFC
+//! 6265, docs/semantics.md §5.
 
 use bytes::Bytes;
 use weir_http::Fields;
@@ -13,13 +14,13 @@ use weir_http::Fields;
 use crate::base::stamp::{Stamp, hex, siphash};
 use crate::placement::cookie;
 
-/// Keys under which the secret becomes a key.
+/// Keys that turn the secret into a key.
 const SECRET_KEYS: [[u64; 2]; 2] = [[0x7765_6972, 0x7374_6963], [0x7765_6972, 0x6b79_2d32]];
 
 /// When browsers send the cookie along with requests that other sites cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SameSite {
-    /// When somebody follows a link. The default.
+    /// When a user follows a link. The default.
     #[default]
     Lax,
     /// Never.
@@ -28,7 +29,7 @@ pub enum SameSite {
     None,
 }
 
-/// What the cookie is like.
+/// The attributes of the cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie {
     /// A token.
@@ -51,9 +52,10 @@ pub struct Sticky {
     cookie: Cookie,
     /// The upstream.
     upstream: String,
-    /// Made of the secret.
+    /// Derived from the secret.
     key: [u64; 2],
-    /// A session whose server can't be used goes to another one and is bound to that. Default true.
+    /// A session fails over when its server cannot be used, and is then bound to the other one.
+    /// Default true.
     pub allow_failover: bool,
     /// By server; None: no session is bound to it.
     stamps: Vec<Option<Stamp>>,
@@ -61,14 +63,15 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    /// For an upstream and its servers of these names. A secret may be any text; `""` is a public one.
+    /// Returns the cookies of an upstream and its servers of these names. A secret may be any text;
+    /// `""` is a public one.
     pub fn new(cookie: &Cookie, allow_failover: bool, secret: &str, upstream: &str, servers: &[&str]) -> Sticky {
         let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
         let (cookie, upstream) = (cookie.clone(), upstream.to_owned());
         Sticky { cookie, upstream, key, allow_failover, stamps: Vec::new(), cookies: Vec::new() }.of(servers)
     }
 
-    /// The same for servers of other names.
+    /// Returns the cookies for servers of other names.
     pub(crate) fn of(&self, servers: &[&str]) -> Sticky {
         let text = |server: &str| [self.upstream.as_bytes(), b"\0", server.as_bytes()].concat();
         let stamps: Vec<Stamp> = servers.iter().map(|server| hex(siphash(self.key, &text(server)))).collect();
@@ -76,7 +79,8 @@ impl Sticky {
         Sticky { stamps: stamps.into_iter().map(Some).collect(), cookies, ..self.clone() }
     }
 
-    /// The same for servers in another order: which one of these has each place. None: nobody, no session is bound there.
+    /// Returns the cookies for servers in another order: `order` has the old index for each place.
+    /// None: no session is bound to that place.
     pub(crate) fn ordered(&self, order: &[Option<usize>]) -> Sticky {
         Sticky {
             stamps: order.iter().map(|from| from.and_then(|from| self.stamps[from])).collect(),
@@ -85,20 +89,22 @@ impl Sticky {
         }
     }
 
-    /// The server to which the request's cookie binds it: the first of that name which names one. `input` is what was parsed.
+    /// Returns the server to which the request's cookie binds it: the first cookie of that name
+    /// with a known value. `input` is the parsed text.
     pub fn server(&self, fields: &Fields, input: &[u8]) -> Option<u16> {
         let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp.is_some_and(|stamp| stamp[..] == *value));
         cookie::values(fields, input, self.cookie.name.as_bytes()).find_map(known).map(|at| at as u16)
     }
 
-    /// The value of Set-Cookie that binds a session to a server; None for a server that is not there.
+    /// Returns the value of Set-Cookie that binds a session to a server; None for an unknown
+    /// server.
     pub fn cookie(&self, server: u16) -> Option<&Bytes> {
         self.cookies.get(usize::from(server))?.as_ref()
     }
 }
 
 impl Cookie {
-    /// With all defaults.
+    /// Returns a cookie with all defaults.
     pub fn new(name: &str) -> Cookie {
         Cookie {
             name: name.to_owned(),
@@ -126,8 +132,8 @@ impl Cookie {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: identifiers are stable, differ by server, upstream and secret, contain nothing of the address; what comes back
-    //! is read, and nothing else is. How: examples, one stored.
+    //! Proves: identifiers are stable, differ by server, upstream and secret, and contain nothing
+    //! of the address; returned cookies are read, and nothing else is. How: examples, one stored.
 
     use super::*;
 

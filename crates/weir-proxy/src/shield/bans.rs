@@ -1,27 +1,31 @@
-//! Who is banned at a moment, as workers look at it: made by whoever keeps bans, never changed, exchanged for another one.
+//! The clients that are banned at a moment, as workers see them: a set that never changes and is
+//! replaced as a whole.
 //!
-//! A ban ends by comparison: one whose time is over bans nobody, also when nobody makes a new set. Bound: what its maker puts in; looking
-//! for an address costs one search for each length of prefix that there is, which are one or two unless operators ban networks of many sizes.
+//! A ban ends by comparison: an expired ban is without effect even if no new set is made. Bound:
+//! the entries of the set. A lookup costs one search for each length of prefix in the set, which
+//! are one or two unless operators ban networks of many sizes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::plan::NO_ADDRESS;
 
-/// Addresses that begin alike: one client, or the network that it is a part of. An IPv4-mapped address is the IPv4 address.
+/// Addresses with a common prefix: one client, or its network. An IPv4-mapped address is the IPv4
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The first of them: bits behind the prefix are 0.
+    /// The first address: bits behind the prefix are 0.
     address: IpAddr,
-    /// Bits that are alike, 1-32 or 1-128.
+    /// Bits in common, 1-32 or 1-128.
     prefix: u8,
 }
 
 impl Block {
-    /// None stands in front of it.
+    /// No block sorts before it.
     pub const LEAST: Block = Block { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 1 };
 
-    /// The one of this length with an address in it. None: a length of 0, which is everybody, or one that is too long.
+    /// Returns the block of this length around an address. None: a length of 0, which is every
+    /// address, or one that is too long.
     #[inline]
     pub fn of(address: IpAddr, prefix: u8) -> Option<Block> {
         let address = match address.to_canonical() {
@@ -38,7 +42,8 @@ impl Block {
         Some(Block { address, prefix })
     }
 
-    /// The one that is written so: an address with the length of a prefix behind `/`, or without one, which then is that of its kind.
+    /// Parses an address with an optional prefix length behind `/`. Without one, the prefix length
+    /// is that of its kind, `v4` or `v6`.
     pub fn read(written: &str, v4: u8, v6: u8) -> Option<Block> {
         let (address, prefix) = written.split_once('/').map_or((written, None), |(one, other)| (one, Some(other)));
         let address: IpAddr = address.parse().ok()?;
@@ -46,12 +51,12 @@ impl Block {
         Block::of(address, prefix.map_or(Some(usual), |prefix| prefix.parse().ok())?)
     }
 
-    /// Its first address.
+    /// Returns its first address.
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// How many bits are alike.
+    /// Returns how many bits are in common.
     pub fn prefix(self) -> u8 {
         self.prefix
     }
@@ -61,7 +66,7 @@ impl Block {
         Block::of(address, self.prefix) == Some(self)
     }
 
-    /// Whether they have an address in common: one of two blocks is in the other then.
+    /// Whether they have an address in common: then one of the two blocks contains the other.
     pub fn meets(self, other: Block) -> bool {
         if self.prefix <= other.prefix { self.has(other.address) } else { other.has(self.address) }
     }
@@ -76,33 +81,35 @@ impl fmt::Display for Block {
     }
 }
 
-/// A client whom a worker offers to be banned: told to whoever keeps bans, which decides.
+/// A client that a worker proposes to ban; the keeper of the bans decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offence {
     /// The client.
     pub block: Block,
     /// The limit that it went over last.
     pub limit: Box<str>,
-    /// A trusted proxy says that it is him: his packets are the proxy's.
+    /// A trusted proxy names the client: its packets come from the proxy.
     pub by_proxy: bool,
-    /// What it asked says for whom, by X-Forwarded-For or Forwarded, though it is no trusted proxy: perhaps it should be one.
+    /// Its request names another client, by X-Forwarded-For or Forwarded, though it is no trusted
+    /// proxy: perhaps it should be one.
     pub forwards: bool,
 }
 
 /// See the module. Times are microseconds of the workers' clock.
 #[derive(Debug, Default)]
 pub struct BanSet {
-    /// Until when, in the order of blocks, each once.
+    /// When each ban ends, in the order of blocks, each block once.
     ends_us: Box<[(Block, u64)]>,
-    /// Lengths of prefixes that there are, of IPv4 and of IPv6.
+    /// Lengths of prefixes in the set, of IPv4 and of IPv6.
     lengths: [Vec<u8>; 2],
 }
 
 impl BanSet {
-    /// Of these, each until then; of a block that is there twice the later row counts.
+    /// Builds a set of blocks and the ends of their bans. If a block occurs twice, the later row
+    /// counts.
     pub fn new(mut ends_us: Vec<(Block, u64)>) -> BanSet {
         if !ends_us.is_sorted_by(|(block, _), (next, _)| block < next) {
-            // Stable: the later row comes first then, and stays.
+            // Stable: the later row is then the first one and is kept.
             ends_us.reverse();
             ends_us.sort_by_key(|(block, _)| *block);
             ends_us.dedup_by_key(|(block, _)| *block);
@@ -117,13 +124,14 @@ impl BanSet {
         BanSet { ends_us: ends_us.into(), lengths }
     }
 
-    /// Whether a client of this address is banned. Who comes over a unix socket is somebody of this machine.
+    /// Whether a client with this address is banned. A client over a unix socket is on this machine
+    /// and never banned.
     #[inline]
     pub fn bans(&self, client: IpAddr, now_us: u64) -> bool {
         !self.is_empty() && client != NO_ADDRESS && self.until_us(client, now_us).is_some()
     }
 
-    /// Until when this address is banned.
+    /// Returns when the ban of this address ends.
     fn until_us(&self, address: IpAddr, now_us: u64) -> Option<u64> {
         let address = address.to_canonical();
         let lengths = &self.lengths[usize::from(address.is_ipv6())];
@@ -136,7 +144,7 @@ impl BanSet {
         Some(self.ends_us.get(at)?.1)
     }
 
-    /// Whether nobody is.
+    /// Whether the set has no bans.
     pub fn is_empty(&self) -> bool {
         self.ends_us.is_empty()
     }
@@ -144,7 +152,8 @@ impl BanSet {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who is in a set is exactly who lies in a block of it whose time is not over. How: beside a list that is gone through.
+    //! Proves: an address is in a set exactly if it is in a block of it that has not expired. How:
+    //! comparison with a linear search.
 
     use proptest::prelude::*;
 

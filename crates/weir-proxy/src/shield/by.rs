@@ -1,7 +1,9 @@
-//! What a limit tells apart those by whom it counts: clients, or what their requests say, or both together.
+//! How a limit tells apart what it counts: by client, by values of requests, or by both together.
 //!
-//! What a request says, its client chooses: who writes another value has an account of its own, so that such a limit protects whom a value stands
-//! for (a user who logs in, an application with its key) and not from its clients. Called where a request is judged. Bound: linear in the head.
+//! A client chooses the values in its requests, and another value has another account. So such a
+//! limit protects the owner of a value (a user who logs in, an application with its key) and does
+//! not protect against the clients that send it. Called where a request is judged. Bound: linear in
+//! the head.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -17,12 +19,12 @@ use crate::request::rules::matching::{query, reads_as};
 /// Most parts of one [`By`].
 pub const PARTS_MAX: usize = 4;
 
-/// One thing that those are told apart by whom a limit counts.
+/// One property that tells counted requests apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// The client.
     Client,
-    /// The host that is asked for, in lower case and without port.
+    /// The host of the request, in lower case and without port.
     Host,
     /// The field of this name, compared without case.
     Header(String),
@@ -32,7 +34,7 @@ pub enum Part {
     Query(String),
 }
 
-/// All of it together.
+/// All parts together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct By {
     /// Empty: nothing, so that all requests are counted together.
@@ -41,7 +43,7 @@ pub struct By {
     pub falls_back: bool,
 }
 
-/// A request as it came: spans of head and fields point into the bytes.
+/// A request as received: spans of head and fields point into the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) head: &'a RequestHead,
@@ -49,21 +51,22 @@ pub(crate) struct Message<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Which of several values.
+/// Selects one of several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     First,
     Last,
 }
 
-/// Whom a request counts for.
+/// The accounts that a request counts for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Counted {
     /// Its client.
     Client,
-    /// Whom its values stand for: the first of each name and, where that is another, the last one, for servers take one or the other.
+    /// The accounts of its values: the first of each name and, where that differs, the last one,
+    /// because servers take one or the other.
     Others(Name, Option<Name>),
-    /// Nobody.
+    /// No account.
     Nobody,
 }
 
@@ -80,13 +83,13 @@ impl By {
         self.parts == [Part::Client]
     }
 
-    /// Whether what it counts is one client's.
+    /// Whether each account belongs to one client.
     #[inline]
     pub fn has_client(&self) -> bool {
         self.parts.contains(&Part::Client)
     }
 
-    /// Whom a request counts for in the accounts of a group. `scratch` is overwritten.
+    /// Returns the accounts in a group that a request counts for. `scratch` is overwritten.
     #[inline]
     pub(crate) fn counted(
         &self,
@@ -124,7 +127,8 @@ impl By {
 }
 
 impl Part {
-    /// Puts what a request says behind `into`, so that no two requests that say different things have the same there. False: it says nothing.
+    /// Appends the value of a request to `into`, so that requests with different values never have
+    /// the same bytes there. False: it has no value.
     fn write(
         &self,
         client: Key,
@@ -142,7 +146,7 @@ impl Part {
                 value(bare_host(head.authority.of(bytes), &mut buffer).into_iter(), which, into)
             }
             Part::Header(name) => {
-                // What is between the client and us only says nothing of him.
+                // A field of the connection between client and weir says nothing about the client.
                 let lines = fields.as_slice().iter().filter(|field| !field.listed);
                 let mine = lines.filter(|field| reads_as(field.name.of(bytes), name.as_bytes()));
                 value(mine.map(|field| field.value.of(bytes)), which, into)
@@ -156,7 +160,7 @@ impl Part {
     }
 }
 
-/// Puts one of the values that are not empty behind `into`, with its length. False: there is none.
+/// Appends one of the values that are not empty to `into`, behind its length. False: all are empty.
 fn value(all: impl Iterator<Item = impl AsRef<[u8]>>, which: Which, into: &mut Vec<u8>) -> bool {
     let mut all = all.filter(|value| !value.as_ref().is_empty());
     let Some(value) = (if which == Which::First { all.next() } else { all.last() }) else { return false };
@@ -168,7 +172,8 @@ fn value(all: impl Iterator<Item = impl AsRef<[u8]>>, which: Which, into: &mut V
 
 #[cfg(test)]
 mod tests {
-    //! Proves: requests count for the same exactly if they say the same. How: a table, and values that could run into each other.
+    //! Proves: requests count for the same account exactly if they have the same values. How: a
+    //! table, and values that could run into each other.
 
     use std::net::IpAddr;
 
@@ -185,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What a request of a client has for this: None: nothing.
+    /// Returns the bytes of a request of this client. None: it has no value.
     fn said(by: &str, client: u8, target: &str, lines: &str) -> Option<Vec<u8>> {
         one(by, client, target, lines, Which::First)
     }
@@ -236,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Servers take the first of two values, or the last: whoever writes both counts for both.
+    /// Servers take the first of two values, or the last: a request with both counts for both.
     #[test]
     fn of_several_values_two_count() {
         let of = |target: &str, lines: &str, which| {
@@ -245,7 +250,7 @@ mod tests {
         let plain = |user: &str, key: &str| of(&format!("/?user={user}"), &format!("X-Key: {key}\r\n"), Which::Last);
         let both = |which| of("/?user=a&user=b&u=c&user=", "X-Key: 1\r\nX_Key: 2\r\n", which);
         assert_eq!((both(Which::First), both(Which::Last)), (plain("a", "1"), plain("b", "2")));
-        // As PHP reads names.
+        // PHP reads names this way.
         assert_eq!(said("query:a_b", 1, "/?a.b=1", "Host: a\r\n"), said("query:a_b", 1, "/?a_b=1", "Host: a\r\n"));
     }
 }

@@ -1,13 +1,15 @@
-//! By what clients are told apart: an IPv4 address, the network of an IPv6 address, or the larger one that this lies in.
+//! The key that tells clients apart: an IPv4 address, the network of an IPv6 address, or the larger
+//! network around that.
 //!
-//! Whoever has an IPv6 address has all of its /64, so that is one client; and whoever owns a /48 has 65,536 of those, so networks of
-//! many that have offended are taken together (`Table::offend`). Called where a client is judged. Pure.
+//! The owner of an IPv6 address has all of its /64, so that is one client. The owner of a /48 has
+//! 65,536 of those, so when many networks have offended, weir takes them together
+//! (`Table::offend`). Called where a client is judged. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::bans::Block;
 
-/// Bits of an IPv6 address that are one owner's, at the most.
+/// Bits of an IPv6 address that identify one owner, at the most.
 pub const AGGREGATE_BITS: u8 = 48;
 
 /// Bits of addresses that tell clients apart.
@@ -25,17 +27,17 @@ impl Default for Prefix {
     }
 }
 
-/// Whom a limit counts. An IPv4-mapped address is the IPv4 address.
+/// A client as limits count it. An IPv4-mapped address is the IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// How many bits of `address` count; of IPv4 they are counted as such, and 128 more.
+    /// How many bits of `address` count; for IPv4, 128 more than the bits of the IPv4 address.
     bits: u16,
-    /// The others are 0.
+    /// The remaining bits are 0.
     address: u128,
 }
 
 impl Key {
-    /// The client of this address.
+    /// Returns the client with this address.
     #[inline]
     pub fn of(address: IpAddr, prefix: Prefix) -> Key {
         match address.to_canonical() {
@@ -53,7 +55,7 @@ impl Key {
         Key { bits: bits.into(), address: address & kept }
     }
 
-    /// The same as addresses. None: it is everybody.
+    /// Returns the key as addresses. None: it is every address.
     pub fn block(self) -> Option<Block> {
         match self.bits {
             bits @ 129.. => Block::of(Ipv4Addr::from_bits(self.address as u32).into(), (bits - 128) as u8),
@@ -61,19 +63,19 @@ impl Key {
         }
     }
 
-    /// The client that these addresses are.
+    /// Returns the client of these addresses.
     pub fn of_block(block: Block) -> Key {
         Key::of(block.address(), Prefix { v4: block.prefix(), v6: block.prefix() })
     }
 
-    /// The larger network that this one is a part of, if there is one.
+    /// Returns the larger network around this network, if any.
     #[inline]
     pub fn aggregate(self) -> Option<Key> {
         let is_part = self.bits > u16::from(AGGREGATE_BITS) && self.bits <= 128;
         is_part.then(|| Key::of_v6(self.address, AGGREGATE_BITS))
     }
 
-    /// The client whose label this is.
+    /// Returns the client with this label.
     pub(super) fn of_label([high, low]: [u64; 2], prefix: Prefix) -> Key {
         match u32::try_from(low) {
             Ok(low) if high == 0 => Key::of(Ipv4Addr::from_bits(low).into(), prefix),
@@ -81,7 +83,8 @@ impl Key {
         }
     }
 
-    /// Bytes for the hash: with the group of limits in front, which are the same for no two pairs.
+    /// Returns the bytes for the hash, with the group of limits in front. They differ for any two
+    /// pairs.
     #[inline]
     pub(super) fn message(self, group: u32) -> [u8; 22] {
         let mut message = [0; 22];
@@ -91,14 +94,16 @@ impl Key {
         message
     }
 
-    /// The same as two words, to be shown to people: the bits, which are more than 64 only of IPv6, take no place.
+    /// Returns the key as two words for display. The count of bits has no place: more than 64
+    /// address bits occur only with IPv6.
     #[inline]
     pub(super) fn label(self) -> [u64; 2] {
         [(self.address >> 64) as u64, self.address as u64]
     }
 }
 
-/// What stands in front of values that are hashed in place of a client: no client's message begins so, whose bits are fewer.
+/// Returns the bytes in front of values that are hashed in place of a client: no message of a
+/// client begins so, because its bits are fewer.
 pub(super) fn values_begin(group: u32) -> [u8; 6] {
     let [a, b, c, d] = group.to_le_bytes();
     [a, b, c, d, 0xff, 0xff]
@@ -122,7 +127,7 @@ mod tests {
             ("192.0.2.1", "::ffff:192.0.2.1", true),
             ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true),
             ("2001:db8:1:2::1", "2001:db8:1:3::1", false),
-            // As a number the same.
+            // Equal as a number.
             ("192.0.2.1", "::192.0.2.1", false),
             ("0.0.0.0", "::", false),
         ] {

@@ -1,41 +1,44 @@
-//! Who is close to his limits, or over one: what operators look at. Called by whoever shows it, never by workers, whom it does not stop.
+//! Lists the clients that are close to their limits, or over one, for operators. Never called by
+//! workers, and never stops them.
 //!
-//! An account does not say whose it is: its tag is a hash. What is written beside it for people is an address, so all tags that this may have are
-//! tried. Bound: two hashes for each account that is in use and limit; twice `most` rows.
+//! An account does not name its client: its tag is a hash. The label beside it holds an address for
+//! people, so all tags that this address may have are tried. Bound: two hashes for each account in
+//! use and limit; twice `most` rows.
 
 use super::key::{Key, Prefix};
 use super::table::Account;
 use crate::plan::{LimitPlan, ShieldPlan, Terms};
 
-/// What the table holds.
+/// The contents of the table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
     /// Accounts that there is room for.
     pub accounts: usize,
-    /// Those that are worth something.
+    /// Accounts that are worth something.
     pub used: usize,
-    /// Who was refused most, then who is closest to a limit.
+    /// Clients with the most refusals first, then those closest to a limit.
     pub top: Vec<Standing>,
 }
 
-/// How somebody stands with a limit.
+/// The standing of a client with a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// Whom it counts: a client, or a number that stands for what requests say.
+    /// The client, or a number in place of the values in requests.
     pub who: String,
-    /// Which limit.
+    /// The name of the limit.
     pub limit: Box<str>,
-    /// How much of what may come at once, or be there at a time, is used: from 0 to 1; more after a reload.
+    /// The used share of the burst or of the maximum, from 0 to 1; more after a reload.
     pub share: f64,
     /// Connections that are open, or requests in progress.
     pub open: u32,
-    /// Refusals since there was none for a minute, of all limits that share the account.
+    /// Refusals since the last minute without one, of all limits that share the account.
     pub refused: u32,
     /// Microseconds since the last one, if there was one.
     pub refused_us: Option<u64>,
 }
 
-/// Looks through the accounts; of one limit, or of all of which each account has its worst.
+/// Looks through the accounts: the standing with one limit, or with the worst of all limits of each
+/// account.
 pub fn survey(plan: &ShieldPlan, limit: Option<&str>, most: usize, now_us: u64) -> Survey {
     let table = plan.seed.table();
     let mut survey = Survey { accounts: table.accounts(), ..Survey::default() };
@@ -59,7 +62,8 @@ pub fn survey(plan: &ShieldPlan, limit: Option<&str>, most: usize, now_us: u64) 
     survey
 }
 
-/// How an account stands with a limit. None: it is of others, or owes it nothing.
+/// Returns how an account stands with a limit. None: it belongs to other limits, or owes nothing to
+/// this limit.
 fn standing(plan: &ShieldPlan, limit: &LimitPlan, account: &Account, now_us: u64) -> Option<Standing> {
     let share = match limit.terms {
         Terms::Open(max) | Terms::InProgress(max) => f64::from(account.open) / f64::from(max),
@@ -88,7 +92,7 @@ fn standing(plan: &ShieldPlan, limit: &LimitPlan, account: &Account, now_us: u64
     })
 }
 
-/// Whose a label may be: a client's, or a larger network's.
+/// Returns the keys that may have this label: a client's, and that of a larger network.
 fn keys(label: [u64; 2], prefix: Prefix) -> [Option<Key>; 2] {
     let key = Key::of_label(label, prefix);
     [Some(key), key.aggregate()]
@@ -96,7 +100,8 @@ fn keys(label: [u64; 2], prefix: Prefix) -> [Option<Key>; 2] {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who is at his limits is named, with what he has used. How: accounts that are charged by hand.
+    //! Proves: a client at its limits is named, with what it has used. How: accounts that are
+    //! charged by hand.
 
     use super::*;
     use crate::shield::by::{By, Part};

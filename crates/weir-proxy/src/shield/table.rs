@@ -1,24 +1,25 @@
 //! The accounts of all clients: a table of fixed size, shared by all workers, without locks.
 //!
 //! ```text
-//! tags     | bucket of 8 tags, one cache line | ...     a client's account is in one of two buckets, named by his tag
+//! tags     | bucket of 8 tags, one cache line | ...     a client's account is in one of two buckets, named by its tag
 //! entries  | entry of 64 bytes | ...                    place n belongs to tag n
 //! ```
 //!
-//! A tag is a keyed hash of group and client, so that nobody can choose whose bucket he falls into. Even tags are accounts, 0 is a free
-//! place; an odd one is a place that is just being given away. What holds:
+//! A tag is a keyed hash of group and client, so that no client can choose its bucket. Even tags are accounts, 0 is a
+//! free place, and an odd tag is a place that is changing hands. Invariants:
 //!
-//! - a tag stands at one place at most: who makes an account holds the latch of its first bucket, and whoever doesn't get it tries again;
-//! - an account whose dues are past, without anything open and without recent offences, is *as good as none* and may be given away, so nothing has
-//!   to be cleaned up;
-//! - else one gives way only to a newcomer who owes more, and never with something open or recent offences: so nobody who is over a limit is
-//!   pushed out by new clients. What stands for a value is never pushed out, and pushes nobody out: who invents values makes nobody forget;
-//! - who charges an account looks at its tag again afterwards, who gives one away looks at the dues again after he has marked the tag.
-//!   One of them sees the other (all of it is sequentially consistent): then the charge is taken back and made anew, or the place is
-//!   not given away.
+//! - a tag is at one place at most: making an account takes the latch of its first bucket, or tries again;
+//! - an account with all dues past, nothing open and no recent offences is *as good as none*: it may be given away, so
+//!   no cleanup is needed;
+//! - any other account gives way only to a newcomer that owes more, and never with something open or recent offences:
+//!   so new clients never push out one that is over a limit. An account of values is never pushed out and pushes none
+//!   out: invented values make the table forget nothing;
+//! - a thread that charges an account checks its tag again afterwards; one that gives it away marks the tag, then
+//!   checks the dues again. One of them sees the other (all of it is sequentially consistent): the charge is taken back
+//!   and repeated, or the place is kept.
 //!
-//! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. A client who finds no room, or nobody's attention, is [`Charged::Untracked`]: let through. A
-//! value shares an account with others then ([`super::shared`]).
+//! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. A client without room, or out of tries, is
+//! [`Charged::Untracked`]: it is let through. A value then shares an account with others ([`super::shared`]).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -34,19 +35,19 @@ use crate::base::stamp::siphash;
 const WAYS: usize = 8;
 /// Limits that share an account.
 pub const SLOTS: usize = 4;
-/// How often something is tried before somebody is let through.
+/// Attempts at an operation before the client is let through.
 const TRIES: usize = 64;
 /// Fewest and most accounts, powers of two.
 pub const ACCOUNTS: std::ops::RangeInclusive<usize> = 1024..=16 << 20;
-/// For so long somebody is known to have offended.
+/// How long an offence is remembered.
 const OFFENCE_US: u64 = 60_000_000;
-/// So many networks of a larger one that offend within [`OFFENCE_US`] make that an offender.
+/// A larger network is an offender when this many of its networks offend within [`OFFENCE_US`].
 const AGGREGATE_PARTS: u32 = 16;
-/// The group of larger networks; those of limits are others.
+/// The group of larger networks; limits have other groups.
 const AGGREGATES: u32 = 0;
-/// How the label of an account begins that is no client's, with the group behind: no address begins so (RFC 4291 §2.7, reserved multicast).
+/// How a label begins that is no client's, with the group below: no address does (RFC 4291 §2.7, reserved multicast).
 const NO_CLIENT: u64 = 0xffff_ffff << 32;
-/// Where in the account of a larger network the end of its time stands.
+/// The due in the account of a larger network that holds the end of its time.
 const UNTIL: usize = 1;
 
 #[derive(Debug, Default)]
@@ -57,15 +58,15 @@ struct Bucket([AtomicU64; WAYS]);
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Entry {
-    /// Whose it is, for people.
+    /// The client, for people.
     label: [AtomicU64; 2],
     /// By limit of its group: see [`Rate`].
     dues: [AtomicU64; SLOTS],
-    /// What its client has open: connections, or requests.
+    /// What the client has open: connections, or requests.
     open: AtomicU32,
-    /// Refusals since there was none for [`OFFENCE_US`].
+    /// Refusals since the last pause of [`OFFENCE_US`].
     offences: AtomicU32,
-    /// When the last one was.
+    /// The time of the last refusal.
     last_us: AtomicU64,
 }
 
@@ -76,16 +77,16 @@ const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Entry>() == 64);
 pub struct Table {
     buckets: Box<[Bucket]>,
     entries: Box<[Entry]>,
-    /// By bucket: an account is being made whose first bucket it is.
+    /// By bucket: an account with this first bucket is being made.
     latches: Box<[AtomicBool]>,
     key: [u64; 2],
     /// When the last larger network is forgotten, parts.
     aggregated_until: AtomicU64,
-    /// What values have open that share an account for want of room: its places follow those of the entries.
+    /// What is open for values that share an account for lack of room: its places follow those of the entries.
     shared: OnceLock<Box<[AtomicU32]>>,
 }
 
-/// Which table there will be: it is made when it is first needed, and lives as long as anybody knows of it.
+/// A table to be: made when it is first needed, and kept as long as anything refers to it.
 #[derive(Debug)]
 pub struct TableSeed {
     accounts: usize,
@@ -93,76 +94,76 @@ pub struct TableSeed {
     table: OnceLock<Table>,
 }
 
-/// What an account is found by.
+/// Identifies an account.
 #[derive(Debug, Clone, Copy)]
 pub struct Name {
     tag: u64,
     label: [u64; 2],
 }
 
-/// Where an account is. It stays there as long as something is open in it.
+/// The place of an account. It does not change as long as something is open in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(u32);
 
-/// An account as it is seen by whoever looks through all of them: its parts may be of different moments.
+/// An account as a reader of all accounts sees it: its parts may be of different moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) tag: u64,
     pub(super) label: [u64; 2],
     pub(super) dues: [u64; SLOTS],
     pub(super) open: u32,
-    /// Refusals since there was none for a minute; 0: the last one was before that.
+    /// Refusals since the last minute without one; 0: the last refusal was before that.
     pub(super) offences: u32,
     pub(super) last_us: u64,
 }
 
-/// What has become of a charge.
+/// The result of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charged {
     /// Charged to the account at this place.
     At(Place, Verdict),
-    /// There is no room for the client.
+    /// The client finds no room.
     Untracked,
 }
 
-/// What has become of somebody who wants in.
+/// The result of an attempt to enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
-    /// He is in, with so many now; to be given back by [`Table::leave`].
+    /// The client is in, with this many now; [`Table::leave`] gives it back.
     At(Place, u32),
-    /// There are as many as may be at this place.
+    /// The maximum is already in at this place.
     Full(Place),
-    /// There is no room for the client: nothing is to be given back.
+    /// The client finds no room: nothing is to be given back.
     Untracked,
 }
 
-/// Where a tag stands.
+/// Where a tag was found.
 enum Found {
     At(Place),
-    /// Its place is just being given away, or is not.
+    /// Its place is changing hands, or is about to be restored.
     Moving,
     Nowhere,
 }
 
 impl TableSeed {
-    /// For so many accounts, a power of two among [`ACCOUNTS`]. `key`: unpredictable, so that nobody can choose his bucket.
+    /// `accounts`: a power of two among [`ACCOUNTS`]. `key`: unpredictable, so that no client can choose its bucket.
     pub fn new(accounts: usize, key: [u64; 2]) -> TableSeed {
         TableSeed { accounts, key, table: OnceLock::new() }
     }
 
-    /// How many accounts.
+    /// Returns the number of accounts.
     pub fn accounts(&self) -> usize {
         self.accounts
     }
 
-    /// The table.
+    /// Returns the table, which is made if need be.
     pub fn table(&self) -> &Table {
         self.table.get_or_init(|| Table::new(self.accounts, self.key))
     }
 }
 
 impl Table {
-    /// Without accounts. `accounts` as [`TableSeed::new`] has it; what is not is rounded.
+    /// Returns a table without accounts. `accounts` as in [`TableSeed::new`]; any other number is rounded.
     pub fn new(accounts: usize, key: [u64; 2]) -> Table {
         let buckets = (accounts / WAYS).next_power_of_two().max(2);
         let aggregated_until = AtomicU64::new(0);
@@ -176,31 +177,31 @@ impl Table {
         }
     }
 
-    /// What the account of a client in a group of limits is found by. Group 0 is taken.
+    /// Returns the name of a client's account in a group of limits. Group 0 is taken.
     #[inline]
     pub fn name(&self, group: u32, key: Key) -> Name {
         Name { tag: self.tag_of(&key.message(group)), label: key.label() }
     }
 
-    /// Even, and not 0.
+    /// Returns the tag: even, and not 0.
     #[inline]
     fn tag_of(&self, message: &[u8]) -> u64 {
         (siphash(self.key, message) & !1).max(2)
     }
 
-    /// The same of whom a request names by values, written behind [`values_begin`](super::key::values_begin) so that no two have the same.
+    /// Names an account of values, written behind [`values_begin`](super::key::values_begin) so that no two coincide.
     pub(crate) fn name_of_values(&self, group: u32, message: &[u8]) -> Name {
         let tag = self.tag_of(message);
         Name { tag, label: [NO_CLIENT | u64::from(group), tag] }
     }
 
-    /// Charges one request. `known`: where the account was last.
+    /// Charges one request. `known`: the last known place of the account.
     #[inline]
     pub fn charge(&self, name: &Name, known: Option<Place>, slot: usize, rate: &Rate, now_us: u64) -> Charged {
         self.charge_above(name, known, (slot, 0), rate, now_us)
     }
 
-    /// When the account of a name has caught up; 0: there is none.
+    /// Returns when the account of a name has caught up; 0: no such account.
     pub(super) fn due(&self, name: &Name, slot: usize) -> u64 {
         match self.find(name.tag) {
             Found::At(place) => self.entry(place).dues[slot].load(SeqCst),
@@ -237,26 +238,26 @@ impl Table {
         Charged::Untracked
     }
 
-    /// Takes back what was just charged and has passed. Whose account is gone owes nothing.
+    /// Takes back a charge that has just passed. An account that is gone owes nothing.
     pub fn take_back(&self, name: &Name, slot: usize, rate: &Rate) {
         if let Found::At(place) = self.find(name.tag) {
             rate.take_back(&self.entry(place).dues[slot]);
         }
     }
 
-    /// What [`Table::charge`] would say, and where; nothing is charged, and no account made. None: there is no account, so nobody owes anything.
+    /// Returns what [`Table::charge`] would say, and where, without charging. None: no account, so nothing is owed.
     pub fn look(&self, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> Option<(Place, Verdict)> {
         let Found::At(place) = self.find(name.tag) else { return None };
         let verdict = rate.look(&self.entry(place).dues[slot], now_us);
-        // Else it has become another's meanwhile.
+        // Otherwise the place has changed hands meanwhile.
         (self.tag(place).load(SeqCst) == name.tag).then_some((place, verdict))
     }
 
-    /// Counts somebody in, unless there are `max` already.
+    /// Counts one client's connection or request in, unless `max` are in already.
     pub fn enter(&self, name: &Name, known: Option<Place>, max: u32, now_us: u64) -> Entered {
         let mut known = known;
         for _ in 0..TRIES {
-            // Who has something open is never pushed out, so he may not push anybody out either.
+            // An account with something open is never pushed out, so it may not push another one out either.
             let place = match self.place(name, known.take(), 0, now_us) {
                 Ok(Some(place)) => place,
                 Ok(None) => continue,
@@ -275,8 +276,8 @@ impl Table {
         Entered::Untracked
     }
 
-    /// The same of a value that has no room: with others whom it shares an account with.
-    /// What is open there does not count in an account that the value gets later: it may be others'.
+    /// Enters a value that has no room, together with others that share its account. Because others may have opened it,
+    /// what is open there does not count in an account that the value gets later.
     pub(crate) fn enter_shared(&self, name: &Name, max: u32) -> Entered {
         let cell = cell_of(name.tag);
         let place = Place((self.entries.len() + cell) as u32);
@@ -287,7 +288,7 @@ impl Table {
         }
     }
 
-    /// What counts who is in, at a place or shared.
+    /// Returns the count of what is in, at a place or shared.
     #[inline]
     fn open_at(&self, place: Place) -> &AtomicU32 {
         let shared = || self.shared.get().and_then(|all| all.get(place.0 as usize - self.entries.len()));
@@ -297,36 +298,36 @@ impl Table {
         }
     }
 
-    /// Somebody who was counted in is gone.
+    /// Gives back one that was counted in.
     #[inline]
     pub fn leave(&self, place: Place) {
         let left = self.open_at(place).fetch_update(SeqCst, SeqCst, |open| open.checked_sub(1));
         debug_assert!(left.is_ok(), "nobody is in");
     }
 
-    /// What is open at a place.
+    /// Returns how much is open at a place.
     pub fn open(&self, place: Place) -> u32 {
         self.open_at(place).load(SeqCst)
     }
 
-    /// All that is open, in all accounts.
+    /// Returns how much is open, in all accounts.
     pub fn open_sum(&self) -> u64 {
         let shared = self.shared.get().into_iter().flatten();
         self.entries.iter().map(|entry| &entry.open).chain(shared).map(|open| u64::from(open.load(Relaxed))).sum()
     }
 
-    /// Accounts that are worth something now.
+    /// Returns the number of accounts that are worth something now.
     pub fn used(&self, now_us: u64) -> usize {
         let used = |entry: &&Entry| entry.worth(now_us) != Some(0);
         self.entries.iter().filter(used).count()
     }
 
-    /// Accounts that there is room for.
+    /// Returns the number of accounts that there is room for.
     pub fn accounts(&self) -> usize {
         self.entries.len()
     }
 
-    /// Accounts that are worth something now.
+    /// Returns the accounts that are worth something now.
     pub(super) fn in_use(&self, now_us: u64) -> impl Iterator<Item = Account> {
         let tags = self.buckets.iter().flat_map(|bucket| &bucket.0);
         let accounts = tags.zip(&self.entries).map(|(tag, entry)| (tag.load(SeqCst), entry));
@@ -348,8 +349,8 @@ impl Table {
 
     // ---- offenders ----
 
-    /// The client of `key` was refused, in the account at this place. When many networks of a larger one are, that is the client for a while,
-    /// if they are to be taken together.
+    /// Notes that the client of `key` was refused, in the account at this place. If `together`: when many networks of a
+    /// larger one are refused, the larger one is the client for a while.
     #[cold]
     pub fn offend(&self, place: Place, key: Key, together: bool, now_us: u64) {
         let entry = self.entry(place);
@@ -370,7 +371,7 @@ impl Table {
         }
     }
 
-    /// A larger network that is one client was refused: it stays one.
+    /// Prolongs the time of a larger network that counts as one client and was refused.
     fn prolong(&self, key: Key, now_us: u64) {
         if let Found::At(place) = self.find(self.name(AGGREGATES, key).tag) {
             self.take_together(place, now_us);
@@ -383,7 +384,7 @@ impl Table {
         self.aggregated_until.fetch_max(until, SeqCst);
     }
 
-    /// Who the client of `key` is: that one, or the larger network that it is a part of, when many of that have offended.
+    /// Returns the client of `key`: that network, or the larger one if many networks of that have offended.
     #[inline]
     pub fn client(&self, key: Key, now_us: u64) -> Key {
         if self.aggregated_until.load(Relaxed) <= parts(now_us) {
@@ -394,7 +395,7 @@ impl Table {
         if self.entry(place).dues[UNTIL].load(SeqCst) > parts(now_us) { larger } else { key }
     }
 
-    /// Who has this account owes nothing any more.
+    /// Clears all debts of this account.
     pub fn forgive(&self, name: &Name) {
         if let Found::At(place) = self.find(name.tag) {
             self.entry(place).dues.iter().for_each(|due| due.store(0, SeqCst));
@@ -413,7 +414,7 @@ impl Table {
         &self.buckets[place as usize / WAYS].0[place as usize % WAYS]
     }
 
-    /// The two buckets of a tag, by different bits of it.
+    /// Returns the two buckets of a tag, by different bits of it.
     #[inline]
     fn buckets_of(&self, tag: u64) -> [usize; 2] {
         let mask = self.buckets.len() - 1;
@@ -440,7 +441,7 @@ impl Table {
         if moving { Found::Moving } else { Found::Nowhere }
     }
 
-    /// The place of an account, which is made if there is none. None: try again.
+    /// Returns the place of an account, which is made if need be. None: try again.
     #[inline]
     fn place(&self, name: &Name, known: Option<Place>, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
         if let Some(place) = known
@@ -458,7 +459,7 @@ impl Table {
         }
     }
 
-    /// Makes an account for one who is going to owe so many parts, unless somebody else is just doing that.
+    /// Makes an account for a newcomer that is going to owe `debt` parts, unless another thread holds the latch.
     #[inline(never)]
     fn make(&self, name: &Name, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
         let latch = &self.latches[self.buckets_of(name.tag)[0]];
@@ -478,10 +479,11 @@ impl Table {
         made
     }
 
-    /// Empties a place for a tag: a free one, one that is as good as none, or that of whoever owes least and less than this.
+    /// Empties a place for a tag: a free one, one that is as good as none, or the one that owes least and less than
+    /// this.
     ///
-    /// Values are invented for nothing, and each may be remembered for long: they have half of each bucket, and nobody gives way to them. Nor do they
-    /// to anybody: else a guesser would push out what he has guessed at.
+    /// Inventing values is free, and each may be remembered for long: values get half of each bucket, and no account
+    /// gives way to them. Nor do they give way to any: otherwise a guesser could push out the account of its guesses.
     fn vacate(&self, name: &Name, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
         let (tag, is_of_values) = (name.tag, name.is_of_values());
         let may_be_theirs = |place: &Place| !is_of_values || place.0 as usize % WAYS < WAYS / 2;
@@ -491,7 +493,7 @@ impl Table {
             tag if tag & 1 == 1 => None,
             _ => self.entry(place).worth(now_us),
         };
-        // Of the bucket that has more of them, so that hardly any is full while others have room.
+        // From the bucket that has more of them, so that hardly any is full while others have room.
         let is_worthless = |place: &Place| worth(*place) == Some(0);
         let [first, second] = self.buckets_of(tag).map(places_in);
         let buckets = if second.clone().filter(is_worthless).count() > first.clone().filter(is_worthless).count() {
@@ -509,14 +511,14 @@ impl Table {
         least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
     }
 
-    /// Takes a place away from its account, unless that is worth more than it was, or something else happens with it. Its tag is odd then.
+    /// Takes a place from its account and makes its tag odd, unless the account is worth more than it was, or changes.
     fn take(&self, place: Place, debt: u64, now_us: u64) -> bool {
         let (tag, entry) = (self.tag(place), self.entry(place));
         let before = tag.load(SeqCst);
         if before & 1 == 1 || tag.compare_exchange(before, before | 1, SeqCst, SeqCst).is_err() {
             return false;
         }
-        // Whoever charges it from here on sees that, or is seen here.
+        // A thread that charges it from here on sees that, or is seen here.
         let is_worth_less = entry.worth(now_us).is_some_and(|worth| worth == 0 || worth < debt);
         if is_worth_less && entry.dues.iter().all(|due| is_reset(due, debt, now_us)) {
             return true;
@@ -525,7 +527,7 @@ impl Table {
         false
     }
 
-    /// A place that was taken gets its new account.
+    /// Gives a place that was taken its new account.
     fn settle(&self, place: Place, name: &Name) {
         let entry = self.entry(place);
         entry.offences.store(0, SeqCst);
@@ -538,44 +540,44 @@ impl Table {
 }
 
 impl Name {
-    /// Whether it is another's.
+    /// Whether both name the same account.
     pub(super) fn is_same(&self, other: &Name) -> bool {
         self.tag == other.tag
     }
 
-    /// Whether it stands for what requests say.
+    /// Whether it names values of requests.
     fn is_of_values(&self) -> bool {
         self.label[0] >= NO_CLIENT
     }
 
-    /// The hash by which it is found.
+    /// Returns the hash by which it is found.
     pub(super) fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Whether an account with this tag is the one.
+    /// Whether an account with this tag is the named one.
     pub(super) fn is(&self, tag: u64) -> bool {
         self.tag == tag
     }
 }
 
 impl Account {
-    /// The group in which it stands for what requests say; None: it is a client's.
+    /// Returns the group in which the account counts values of requests; None: it is a client's.
     pub(super) fn values_of(&self) -> Option<u32> {
         (self.label[0] >= NO_CLIENT).then_some(self.label[0] as u32)
     }
 }
 
-/// The places of a bucket.
+/// Returns the places of a bucket.
 fn places_in(bucket: usize) -> impl Iterator<Item = Place> + Clone {
     let first = (bucket * WAYS) as u32;
     (first..first + WAYS as u32).map(Place)
 }
 
-/// Every place is taken by somebody who may stay.
+/// Every place holds an account that may keep it.
 struct NoRoom;
 
-/// Sets a due to nothing, unless it has come to `debt` or more.
+/// Resets a due to 0, unless it has reached `debt` or more.
 fn is_reset(due: &AtomicU64, debt: u64, now_us: u64) -> bool {
     let is_less = |due: u64| due <= parts(now_us) || due - parts(now_us) < debt;
     let seen = due.load(SeqCst);
@@ -583,7 +585,7 @@ fn is_reset(due: &AtomicU64, debt: u64, now_us: u64) -> bool {
 }
 
 impl Entry {
-    /// What its client owes, parts; 0: it is as good as none. None: it may not be given away.
+    /// Returns what the account owes, parts; 0: it is as good as none. None: it may not be given away.
     fn worth(&self, now_us: u64) -> Option<u64> {
         let has_offended =
             self.offences.load(SeqCst) > 0 && now_us.saturating_sub(self.last_us.load(SeqCst)) < OFFENCE_US;

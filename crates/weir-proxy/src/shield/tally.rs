@@ -1,13 +1,15 @@
-//! What is counted of one limit. It belongs to the limit and not to a plan: a reload that keeps the limit keeps it.
+//! Counters of one limit. They belong to the limit and not to a plan, so a reload that keeps the
+//! limit keeps them.
 //!
-//! Workers count in lines of their own, so that none of them waits for another's; with more than [`STRIPES`] some share one.
+//! Each worker counts in its own cache line, so that no worker waits for another's; with more than
+//! [`STRIPES`] workers some share one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Lines of counters.
 const STRIPES: usize = 16;
 
-/// What has become of one that a limit is for.
+/// The outcome for a connection or request that a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It was within the limit.
@@ -18,7 +20,8 @@ pub enum Outcome {
     Observed,
     /// The table had no room for its client: it was let through.
     Untracked,
-    /// The table had no room for what it says, which was counted together with others. It is one of those above as well.
+    /// The table had no room for its values, which were counted together with others. One of the
+    /// outcomes above is counted as well.
     Shared,
 }
 
@@ -27,7 +30,7 @@ impl Outcome {
     pub const ALL: [Outcome; 5] =
         [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked, Outcome::Shared];
 
-    /// The word in status and metrics.
+    /// Returns the word in status and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Passed => "passed",
@@ -50,13 +53,13 @@ const _: () = assert!(size_of::<Stripe>() == 64);
 pub struct Tally([Stripe; STRIPES]);
 
 impl Tally {
-    /// Counts one, on this worker.
+    /// Counts one outcome on this worker.
     #[inline]
     pub fn count(&self, worker: u16, outcome: Outcome) {
         self.0[usize::from(worker) % STRIPES].0[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// How many there were.
+    /// Returns the count of an outcome.
     pub fn get(&self, outcome: Outcome) -> u64 {
         self.0.iter().fold(0, |sum, stripe| sum.wrapping_add(stripe.0[outcome as usize].load(Relaxed)))
     }

@@ -1,6 +1,7 @@
-//! Proves: that limits hold exactly, whoever charges them at the same time and however full the table is, and that nobody is forgotten
-//! who owes something. How: one account beside a textbook bucket, the table beside a map of those, eight threads on the same
-//! accounts, full tables of known debts, numbers at their ends.
+//! Proves: limits hold exactly, with any number of threads that charge at the same time and in a
+//! full table, and no client that owes something is forgotten. How: one account beside a textbook
+//! bucket, the table beside a map of those, eight threads on the same accounts, full tables of
+//! known debts, numbers at their ends.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +22,7 @@ fn client(number: u32) -> Key {
     Key::of(IpAddr::V4(Ipv4Addr::from_bits(number)), Prefix::default())
 }
 
-/// The network `network` of the owner `owner`.
+/// Returns the network `network` of the owner `owner`.
 fn network(owner: u16, network: u16) -> Key {
     Key::of(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, owner, network, 0, 0, 0, 1)), Prefix::default())
 }
@@ -30,7 +31,7 @@ fn per_second(count: u32, burst: u32) -> Rate {
     Rate::new(count, SECOND_US, burst, false)
 }
 
-/// Charges a client; what has become of it, and where.
+/// Charges a client; returns the outcome and the place.
 fn charge(table: &Table, key: Key, rate: &Rate, now_us: u64) -> (Option<bool>, Option<Place>) {
     match table.charge(&table.name(GROUP, key), None, 0, rate, now_us) {
         Charged::At(place, verdict) => (Some(verdict == Verdict::Passed), Some(place)),
@@ -42,7 +43,7 @@ fn passes(table: &Table, key: Key, rate: &Rate, now_us: u64) -> bool {
     charge(table, key, rate, now_us).0 == Some(true)
 }
 
-/// A bucket of tokens, in whole numbers: so many parts of a token as there are microseconds in the window.
+/// A token bucket in whole numbers: a token has as many parts as the window has microseconds.
 #[derive(Default)]
 struct Model {
     missing: u128,
@@ -61,7 +62,7 @@ impl Model {
 }
 
 proptest! {
-    /// Gaps that are whole parts are exact; so is the table then, client by client.
+    /// Gaps that are whole parts are exact; then so is the table, client by client.
     #[test]
     fn the_table_is_a_map_of_buckets(
         count in prop::sample::select(vec![1u32, 2, 4, 5, 8, 10, 20, 50, 100, 200, 1000]),
@@ -75,7 +76,8 @@ proptest! {
             now_us += wait_us;
             let model = models.entry(number).or_insert_with(|| Model { missing: 0, since_us: now_us });
             let expected = model.passes((count, SECOND_US, burst), now_us);
-            // Looking says the same and changes nothing; who has no account owes nothing.
+            // Looking gives the same verdict and changes nothing; a client without an account owes
+            // nothing.
             let name = table.name(GROUP, client(number));
             let looked = table.look(&name, 0, &rate, now_us).is_none_or(|(_, verdict)| verdict == Verdict::Passed);
             prop_assert_eq!(looked, expected);
@@ -83,7 +85,8 @@ proptest! {
         }
     }
 
-    /// Whatever the rate: never more than the burst and what the time allows, and whoever waits as long as he was told passes.
+    /// For any rate: never more than the burst and what the time allows, and a client that waits as
+    /// long as requested passes.
     #[test]
     fn never_more_than_burst_and_rate(
         count in 1u32..=1_000_000,
@@ -137,7 +140,7 @@ fn when_to_come_again() {
     assert!(passes(&table, client(1), &rate, START_US + 12 * SECOND_US));
 }
 
-/// Who is refused is not punished, unless the limit says so.
+/// A refused client is not punished, unless the limit says so.
 #[test]
 fn hammering() {
     for hammer in [false, true] {
@@ -194,12 +197,13 @@ fn eight_threads_pass_no_more_than_one_would() {
     let elapsed_us = clock.into_inner() - START_US;
     let most = 50 + (elapsed_us * 100 / SECOND_US) as u32 + 1;
     assert!(passed.iter().all(|passed| *passed <= most), "{most}: {passed:?}");
-    // Who was late by 100 us may be one short.
+    // A thread that is late by 100 us may be one short.
     assert!(passed.iter().all(|passed| *passed >= most - 3), "{most}: {passed:?}");
 }
 
-/// Accounts are given away all the time here, because each is as good as none a moment later. A charge that hits an account in that
-/// moment is made anew: each client passes when he comes again, and is over his limit in the same moment.
+/// Accounts change hands all the time here, because each is as good as none a moment later. A
+/// charge that hits an account in that moment is repeated: each client passes when it returns, and
+/// is over its limit in the same moment.
 #[test]
 fn accounts_that_change_hands_are_exact() {
     let (table, rate) = (Table::new(16, KEY), per_second(1, 1));
@@ -210,7 +214,7 @@ fn accounts_that_change_hands_are_exact() {
             let (table, rate, wrong, tracked, round) = (&table, &rate, &wrong, &tracked, &round);
             scope.spawn(move || {
                 for number in 0..20_000u32 {
-                    // Nobody else is this client, and what he has owed three rounds ago is paid.
+                    // No other thread is this client, and its debt of three rounds ago is paid.
                     let now_us = START_US + round.fetch_add(1, SeqCst) * SECOND_US;
                     let name = table.name(GROUP, client((thread << 20) | (number % 3)));
                     match table.charge(&name, None, 0, rate, now_us) {
@@ -222,7 +226,7 @@ fn accounts_that_change_hands_are_exact() {
             });
         }
     });
-    // While a charge is made and taken back that was meant for a predecessor, the account shows it.
+    // A charge that was meant for a predecessor shows in the account until it is taken back.
     assert!(wrong.into_inner() <= 16);
     assert!(tracked.into_inner() > 100_000);
     assert_eq!((table.used(START_US + 200_000 * SECOND_US), table.open_sum()), (0, 0));
@@ -259,7 +263,8 @@ fn what_eight_threads_open_they_give_back() {
 
 // ---- who gives way ----
 
-/// Fills all 16 places of a table that has no others; how many got one. Each owes a number of gaps more than the one before.
+/// Fills all 16 places of the smallest table; returns the clients. Each owes a number of gaps more
+/// than the one before.
 fn full_table(rate: &Rate) -> (Table, Vec<Key>) {
     let table = Table::new(16, KEY);
     let mut inside = Vec::new();
@@ -277,12 +282,13 @@ fn full_table(rate: &Rate) -> (Table, Vec<Key>) {
 fn who_owes_least_gives_way_and_only_to_who_owes_more() {
     let rate = per_second(10, 100);
     let (table, _) = full_table(&rate);
-    // A newcomer owes one gap, as the one who owes least: there is no room, and he is let through.
+    // A newcomer owes one gap, as does the client that owes least: the table has no room, and lets
+    // the newcomer through.
     assert_eq!(charge(&table, client(99), &rate, START_US), (None, None));
-    // A moment later that one owes a little less.
+    // A moment later that client owes a little less.
     assert_eq!(charge(&table, client(99), &rate, START_US + 1).0, Some(true));
     assert_eq!(table.used(START_US + 1), 16);
-    // Everybody else is remembered: each still owes what he did.
+    // All others are remembered: each still owes what it did.
     for number in 1..16u32 {
         let left = (0..200).filter(|_| passes(&table, client(number), &rate, START_US + 1)).count();
         assert_eq!(left, 100 - (number as usize + 1), "{number}");
@@ -301,7 +307,7 @@ fn new_clients_push_nobody_out_who_is_over_a_limit() {
         table.offend(place.unwrap(), client(number), true, START_US);
         over.push(client(number));
     }
-    // Each a bit later, so that there is always somebody who owes less: new clients push out new clients.
+    // Each a bit later, so that some account always owes less: new clients push out new clients.
     for number in 1000..200_000 {
         charge(&table, client(number), &rate, START_US + u64::from(number));
     }
@@ -328,7 +334,8 @@ fn what_is_open_stays() {
     assert_eq!(table.open_sum(), 16);
 }
 
-/// So a value has at most twice as much open as its limit says, and others who share its cell take nothing of its own account.
+/// So a value has at most twice as much open as its limit says, and values that share its cell take
+/// nothing of its account.
 #[test]
 fn what_is_open_in_a_shared_account_stays_there() {
     let table = Table::new(16, KEY);
@@ -349,7 +356,7 @@ fn what_is_open_in_a_shared_account_stays_there() {
     assert_eq!((counts(enter_both()), table.open_sum()), ([Some(2); 2], 4));
 }
 
-/// With two buckets for each nobody is without a place while a quarter of them is free.
+/// With two buckets for each client, every client has a place while a quarter of them is free.
 #[test]
 fn there_is_room_for_most() {
     let (table, rate) = (Table::new(1 << 14, KEY), per_second(1, 1));
@@ -379,7 +386,7 @@ fn many_networks_of_one_owner_become_one_client() {
     assert_eq!(table.client(network(1, 99), START_US), owner);
     assert_eq!(table.client(network(2, 99), START_US), network(2, 99), "not another one");
     assert_eq!(table.client(client(1), START_US), client(1));
-    // As long as he is refused, and a minute longer.
+    // As long as it is refused, and a minute longer.
     refuse(owner, START_US + 50 * SECOND_US);
     assert_eq!(table.client(network(1, 99), START_US + 109 * SECOND_US), owner);
     assert_eq!(table.client(network(1, 99), START_US + 111 * SECOND_US), network(1, 99));
@@ -424,7 +431,8 @@ fn clocks_that_differ() {
     assert!((19..=20).contains(&passed), "{passed}");
 }
 
-/// A reload may have made the limit narrower: what was owed under the old one counts no more than the new one allows to owe.
+/// A reload may have made the limit narrower: a debt under the old one counts no more than the new
+/// one allows to owe.
 #[test]
 fn a_narrower_limit_forgets_what_was_owed_beyond_it() {
     let (table, wide, narrow) = (Table::new(1024, KEY), Rate::new(1, 3600 * SECOND_US, 10, false), per_second(10, 10));

@@ -1,5 +1,6 @@
-//! What is compared between connections: those that have one of several congestion controls are measured at their end, and of some the cores that receive
-//! their two sides are looked at. Others pay nothing for it but the look whether they are such.
+//! Comparisons between connections. Those with one of several congestion controls are measured at
+//! their end, and for some the cores that receive both sides are compared. Other connections pay
+//! only for the check whether they are among these.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::base::keys::FlowKey;
 use crate::context::Context;
 use crate::plan::Side;
 
-/// Of so many connections one is looked at, which costs two system calls.
+/// One of this many connections is looked at, which costs two system calls.
 const COMPARED_EACH: u32 = 64;
 
 /// The congestion controls of a connection, on each side that has one of several.
@@ -21,7 +22,7 @@ pub(super) struct Divided {
 }
 
 impl Divided {
-    /// Has it measured, which is about to be closed, if it ever had both sides.
+    /// Requests the measurement of a flow that is about to be closed, if it ever had both sides.
     pub(super) fn measure(self, flow: &Flow, cx: &mut Context) {
         let (Some(connected_us), Some(server)) = (flow.connected_us(), flow.server()) else { return };
         let lasted_us = cx.now_us.saturating_sub(connected_us);
@@ -35,7 +36,7 @@ impl Divided {
 }
 
 impl Flows {
-    /// The flow that a token names has one of several congestion controls on this side.
+    /// Notes that the flow of a token has one of several congestion controls on this side.
     pub(crate) fn has_arm(&mut self, token: u64, side: Side, name: &Arc<str>) {
         if let Some(key) = self.of_token(token) {
             self.keep_arm(key, side, name);
@@ -51,7 +52,7 @@ impl Flows {
         *place = Some(Arc::clone(name));
     }
 
-    /// Both sides are there: looks at the cores of some.
+    /// Both sides are connected: compares the cores of some flows.
     pub(super) fn compare_cores(&mut self, client: u64, server: u64, sides: &mut Sides<'_>) {
         match self.uncompared.checked_sub(1) {
             Some(left) => self.uncompared = left,

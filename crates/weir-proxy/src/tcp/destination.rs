@@ -1,9 +1,9 @@
-//! Where a client wanted to who came by a listener that takes connections to other machines, and what is counted for that place
-//! ([`Usage`](crate::observe::accounting::Usage)) when its connection is passed on to there
-//! (docs/transparent.md#see-where-connections-lead).
+//! The destination of a client that came by a listener that takes connections to other machines.
+//! Also the counters of that destination ([`Usage`](crate::observe::accounting::Usage)) when the
+//! connection is passed on to it (docs/semantics.md §24).
 //!
-//! A row is looked up once a connection, when it sets out; connections to servers of the configuration count nowhere here. Bytes are counted
-//! where those of the flow are.
+//! A row is looked up once a connection, when it sets out; connections to servers of the
+//! configuration do not count here. Bytes are counted together with those of the flow.
 
 use std::net::SocketAddr;
 
@@ -16,25 +16,25 @@ use crate::observe::accounting::{Account, Place};
 use crate::plan::Entrance;
 use crate::upstream::flows::is_destination;
 
-/// Where a client wanted to.
+/// The destination of a client.
 #[derive(Debug)]
 pub(super) struct Towards {
     address: SocketAddr,
-    /// That is this machine.
+    /// The destination is this machine.
     is_own: bool,
     /// The row of its connection; [`Place::NOWHERE`]: it did not set out for there.
     place: Place,
 }
 
 impl Towards {
-    /// A client that came in by this; None: nobody asked where it wanted to.
+    /// Returns the destination of a client that came in by this; None: no destination was recorded.
     pub(super) fn of(entrance: &Entrance) -> Option<Towards> {
         let towards = |address, is_own| Towards { address, is_own, place: Place::NOWHERE };
         let elsewhere = entrance.destination.map(|address| towards(address, false));
         elsewhere.or_else(|| entrance.own.map(|address| towards(address, true)))
     }
 
-    /// The machine, if it is another one.
+    /// Returns the destination if it is another machine.
     pub(super) fn elsewhere(&self) -> Option<SocketAddr> {
         Some(self.address).filter(|_| !self.is_own)
     }
@@ -43,10 +43,11 @@ impl Towards {
         Account { destination: self.place, ..Account::default() }
     }
 
-    /// Its connection has ended for this reason, which is counted if it was to go there and never came to.
+    /// Counts the end of a connection that was meant for the destination and never reached it.
     pub(super) fn ended(self, flow: &Flow, why: FlowEnd, cx: &mut Context) {
         let is_refused = matches!(flow.phase, Phase::Connecting { .. }) && why != FlowEnd::ClientReset;
-        // One that has set out was to go there, also where a reload has changed that.
+        // A connection that has set out was meant for there, even if a reload has changed that
+        // since.
         if !is_refused || self.place == Place::NOWHERE && !is_destination(flow.upstream, cx) {
             return;
         }
@@ -56,12 +57,13 @@ impl Towards {
 }
 
 impl Flows {
-    /// The machine that a client wanted to, if it is another one.
+    /// Returns the destination of a client if it is another machine.
     pub(super) fn elsewhere(&self, key: FlowKey) -> Option<SocketAddr> {
         self.destinations.get(key).and_then(Towards::elsewhere)
     }
 
-    /// A flow is connected to where its client wanted to: where that is, if it is another machine. It counts there from now on.
+    /// Returns the destination to connect a flow to, if it is another machine. The flow counts
+    /// there from now on.
     pub(super) fn set_out(&mut self, key: FlowKey, cx: &mut Context) -> Option<SocketAddr> {
         let towards = self.destinations.get_mut(key).filter(|towards| !towards.is_own)?;
         if towards.place == Place::NOWHERE {
@@ -71,14 +73,14 @@ impl Flows {
         Some(towards.address)
     }
 
-    /// So many bytes have gone to where a client wanted to, and come from there.
+    /// Counts bytes that were moved to the destination of a client, and from it.
     pub(super) fn charge(&self, key: FlowKey, (up, down): (u64, u64), cx: &mut Context) {
         if let Some(towards) = self.destinations.get(key) {
             cx.usage.moved(towards.account(), up, down);
         }
     }
 
-    /// To whom flows are charged that are.
+    /// Returns the accounts that existing flows are charged to.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
         self.destinations.iter().map(|(_, towards)| towards.account())
     }

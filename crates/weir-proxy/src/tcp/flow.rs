@@ -1,4 +1,4 @@
-//! One flow: what is known of a connection of `tcp` besides its sockets. Small, because there are many.
+//! One flow: the state of a `tcp` connection besides its sockets. Small, because flows are many.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use crate::base::keys::{ConnKey, FlowKey, Key, ServerIndex};
 use crate::plan::TcpPlan;
 use crate::upstream::flows::Tried;
 
-/// A flow takes no more, its sockets left out.
+/// The most bytes of a flow, without its sockets.
 const FLOW_BYTES: usize = 96;
 const _: () = assert!(size_of::<Flow>() <= FLOW_BYTES, "many connections of tcp must stay small");
 
-/// No driver has so many sockets.
+/// No driver has this many sockets.
 const NO_SOCKET: u64 = u64::MAX;
-/// No plan has so many servers.
+/// No plan has this many servers.
 const NO_SERVER: u32 = u32::MAX;
 
-/// No plan has so many upstreams.
+/// No plan has this many upstreams.
 pub(super) const NO_UPSTREAM: u16 = u16::MAX;
 
-/// Where a flow stands.
+/// The phase of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The client is to say which name it asks for.
     Hello,
-    /// A connect is under way, after those; not from the port of the client.
+    /// A connect is in progress, after these servers; `any_port`: not from the port of the client.
     Connecting { tried: Tried, any_port: bool },
     /// The driver moves its bytes.
     Relaying {
-        /// From the accept until it was connected, microseconds; `u32::MAX`: more than that can say.
+        /// From the accept to the connect, microseconds; `u32::MAX`: that or more.
         connect_us: u32,
-        /// Servers that were tried, with the last.
+        /// Servers that were tried, including the last.
         tries: u8,
         /// One side has ended its direction.
         half_closed: bool,
-        /// The kernel asks whether its server is still there.
+        /// The kernel probes whether its server still responds.
         is_asked: bool,
     },
 }
@@ -44,20 +44,20 @@ pub(super) enum Phase {
 pub(super) struct Flow {
     /// The driver's name for the client's connection.
     pub(super) client: u64,
-    /// The same of the server's; [`NO_SOCKET`]: none is being made.
+    /// The driver's name for the server's connection; [`NO_SOCKET`]: none is being made.
     server: u64,
     /// The block by which it was accepted.
     pub(super) terms: Arc<TcpPlan>,
     /// When it was accepted.
     pub(super) begun_us: u64,
-    /// When its timer comes.
+    /// When its timer fires.
     pub(super) due_us: u64,
-    /// When it last was seen to have moved something, or was connected.
+    /// When it was last seen to have moved bytes, or was connected.
     pub(super) active_us: u64,
     /// Bytes that it had moved by then, from the client and to it.
     pub(super) moved: (u64, u64),
     pub(super) phase: Phase,
-    /// The number of its server; [`NO_SERVER`]: it has none.
+    /// The number of its server; [`NO_SERVER`]: none.
     at: u32,
     address: Ipv6Addr,
     port: u16,
@@ -66,7 +66,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// One that was just accepted.
+    /// Returns a flow that was just accepted.
     pub(super) fn new(client: u64, peer: SocketAddr, terms: Arc<TcpPlan>, now_us: u64) -> Flow {
         let address = match peer.ip() {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -92,32 +92,32 @@ impl Flow {
         }
     }
 
-    /// Its client.
+    /// Returns the address of its client.
     pub(super) fn peer(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V6(self.address).to_canonical(), self.port)
     }
 
-    /// The driver's name for the server's connection; None: none is being made.
+    /// Returns the driver's name for the server's connection; None: none is being made.
     pub(super) fn server(&self) -> Option<u64> {
         Some(self.server).filter(|server| *server != NO_SOCKET)
     }
 
-    /// Has another one, or none.
+    /// Replaces the server's connection, or removes it.
     pub(super) fn set_server(&mut self, server: Option<u64>) {
         self.server = server.unwrap_or(NO_SOCKET);
     }
 
-    /// Its server, where it is counted.
+    /// Returns the server at which it is counted.
     pub(super) fn at(&self) -> Option<ServerIndex> {
         Some(self.at).filter(|at| *at != NO_SERVER).map(ServerIndex::new)
     }
 
-    /// Has another one, or none.
+    /// Replaces the server, or removes it.
     pub(super) fn set_at(&mut self, at: Option<ServerIndex>) {
         self.at = at.map_or(NO_SERVER, ServerIndex::number);
     }
 
-    /// When its server was connected to; None: none was.
+    /// Returns when its server was connected; None: not yet.
     pub(super) fn connected_us(&self) -> Option<u64> {
         match self.phase {
             Phase::Relaying { connect_us, .. } => Some(self.begun_us + u64::from(connect_us)),
@@ -125,7 +125,7 @@ impl Flow {
         }
     }
 
-    /// How many servers were tried.
+    /// Returns how many servers were tried.
     pub(super) fn tries(&self) -> u32 {
         match self.phase {
             Phase::Hello => 0,
@@ -134,7 +134,7 @@ impl Flow {
         }
     }
 
-    /// The number of its slot, as lines of the log name connections to servers.
+    /// Returns the number of its slot, by which log lines name connections to servers.
     pub(super) fn conn_key(&self, key: FlowKey) -> ConnKey {
         ConnKey::new(key.number())
     }

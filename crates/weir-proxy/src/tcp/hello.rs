@@ -1,10 +1,13 @@
-//! The first message of a TLS client, looked into without being taken: the name that it asks for (SNI, RFC 6066 §3). Pure.
+//! Finds the server name (SNI, RFC 6066 §3) in the first message of a TLS client without consuming
+//! it. Pure.
 //!
-//! Read again with all that has come so far, but not before so much is there as it must have ([`Found::More`]), so that a client that sends
-//! byte by byte costs a comparison each. The message may lie in any number of records (RFC 8446 §5.1), each of any length. Nothing here
-//! decides whether a client speaks TLS correctly: that is for the server, which gets all of it unchanged. Bound: [`HELLO_BYTES_MAX`].
+//! All bytes so far are read again, but not before the message can be longer ([`Found::More`]), so
+//! that a client that sends byte by byte costs one comparison each. The message may span any number
+//! of records (RFC 8446 §5.1), each of any length. Nothing here decides whether a client speaks TLS
+//! correctly: the server does, which gets all of it unchanged. Bound: [`HELLO_BYTES_MAX`].
 
-/// Bytes, with the heads of records, after which nobody looks further. With groups that resist quantum computers and a long ticket it has 2 to 4 KiB.
+/// Bytes, with the heads of records, after which the search ends. With post-quantum groups and a
+/// long ticket a message has 2 to 4 KiB.
 pub(crate) const HELLO_BYTES_MAX: usize = 16 * 1024;
 
 /// A record's type, version and length.
@@ -17,21 +20,21 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: usize = 0;
 const HOST_NAME: u8 = 0;
-/// Bytes of a name of DNS (RFC 1035 §2.3.4).
+/// Bytes of a DNS name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// What the beginning of a connection says.
+/// The result for the beginning of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// So many bytes in all are needed, at least, to say more.
+    /// At least this many bytes in all are needed to say more.
     More(usize),
-    /// It asks for this name, in small letters.
+    /// It asks for this name, in lower case.
     Name(Box<str>),
-    /// It is no such message, asks for no name, or for none that could be one.
+    /// It is no such message, asks for no name, or for one that cannot be valid.
     Nothing,
 }
 
-/// Reads what has come so far.
+/// Reads all bytes so far.
 pub(crate) fn read(bytes: &[u8]) -> Found {
     let mut message = Vec::new();
     let mut at = 0;
@@ -49,7 +52,8 @@ pub(crate) fn read(bytes: &[u8]) -> Found {
         if message.first().is_some_and(|first| *first != CLIENT_HELLO) {
             return Found::Nothing;
         }
-        // What is missing of the message, as far as is known: the rest of this record, or the head of the next one and a byte.
+        // The missing bytes of the message, as far as known: the rest of this record, or the head
+        // of the next one and a byte.
         let whole = message.get(..MESSAGE_HEAD_BYTES).map(|head| MESSAGE_HEAD_BYTES + number(&head[1..]));
         if let Some(message) = whole.and_then(|whole| message.get(MESSAGE_HEAD_BYTES..whole)) {
             return name(message).map_or(Found::Nothing, Found::Name);
@@ -61,29 +65,29 @@ pub(crate) fn read(bytes: &[u8]) -> Found {
     }
 }
 
-/// More is needed, if so much may come.
+/// Asks for more bytes, unless that exceeds the bound.
 fn more(bytes: usize) -> Found {
     if bytes > HELLO_BYTES_MAX { Found::Nothing } else { Found::More(bytes) }
 }
 
-/// Whether this may be the head of a record of the handshake, as far as it goes.
+/// Whether this may be the head of a handshake record, as far as it reaches.
 fn is_record(head: &[u8]) -> bool {
     head.first().is_none_or(|kind| *kind == HANDSHAKE) && head.get(1).is_none_or(|major| *major == 3)
 }
 
-/// A number of one to three bytes, the highest first.
+/// Returns a big-endian number of one to three bytes.
 fn number(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
-/// Takes so many bytes from the front.
+/// Takes `count` bytes from the front.
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (front, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(front)
 }
 
-/// Takes what stands behind its length, which has so many bytes.
+/// Takes the bytes behind a length of `len_bytes` bytes.
 fn take_vector<'a>(bytes: &mut &'a [u8], len_bytes: usize) -> Option<&'a [u8]> {
     let len = number(take(bytes, len_bytes)?);
     take(bytes, len)
@@ -102,7 +106,7 @@ fn name(mut message: &[u8]) -> Option<Box<str>> {
         let mut extension = take_vector(&mut extensions, 2)?;
         if kind == SERVER_NAME {
             let mut names = take_vector(&mut extension, 2)?;
-            // One of each kind, and there is one kind.
+            // A list has one name of each kind, and the only kind is this.
             let is_host = take(&mut names, 1)? == [HOST_NAME];
             return take_vector(&mut names, 2).filter(|_| is_host).and_then(host);
         }
@@ -110,7 +114,7 @@ fn name(mut message: &[u8]) -> Option<Box<str>> {
     None
 }
 
-/// A name in small letters, if it could be one.
+/// Returns a name in lower case, if it can be valid.
 fn host(name: &[u8]) -> Option<Box<str>> {
     let is_fine = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.iter().all(is_fine);
@@ -120,8 +124,9 @@ fn host(name: &[u8]) -> Option<Box<str>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the name is found however the message is cut into records and however these come, never before it is there, and nothing else
-    //! is taken for it; what is asked for next is never too much. How: a message that is written here, all its cuts, and any bytes.
+    //! Proves: the name is found however the message is cut into records and segments, never before
+    //! it is complete, and nothing else is taken for it; the bytes asked for next are never too
+    //! many. How: a message that is written here, all its cuts, and any bytes.
 
     use super::*;
     use proptest::prelude::*;
@@ -135,7 +140,7 @@ mod tests {
         [&kind.to_be_bytes()[..], &vector(2, bytes)].concat()
     }
 
-    /// The message, with an extension in front of the name.
+    /// Returns the message, with an extension in front of the name.
     fn message(name: Option<&[u8]>) -> Vec<u8> {
         let mut extensions = extension(43, &[2, 3, 4]);
         if let Some(name) = name {
@@ -154,7 +159,7 @@ mod tests {
         [&[CLIENT_HELLO][..], &vector(3, &body)].concat()
     }
 
-    /// The same in records of so many bytes each.
+    /// Returns the message in records of `each` bytes.
     fn records(message: &[u8], each: usize) -> Vec<u8> {
         let record = |part: &[u8]| [&[HANDSHAKE, 3, 1][..], &vector(2, part)].concat();
         message.chunks(each).flat_map(record).collect()
@@ -181,7 +186,8 @@ mod tests {
         for other in [&b"SSH-2.0-x"[..], b"GET / HTTP/1.1\r\n", b"\x15\x03\x01\0\x02\x01\0", b"\x16\x02\0\0\x05aaaaa"] {
             assert_eq!(read(other), Found::Nothing);
         }
-        // A server's message; an empty record; one that is too long; a message that is too long.
+        // A server's message; an empty record; a record that is too long; a message that is too
+        // long.
         assert_eq!(read(b"\x16\x03\x03\0\x05\x02\0\0\x01\0"), Found::Nothing);
         assert_eq!(read(b"\x16\x03\x03\0\0"), Found::Nothing);
         assert_eq!(read(b"\x16\x03\x03\x40\x01\x01"), Found::Nothing);

@@ -1,7 +1,8 @@
-//! A flow whose upstream depends on the name that its client asks for: the client's first message is read, and passed on unchanged.
+//! A flow with an upstream that depends on the name that its client asks for: weir reads the
+//! client's first message and passes it on unchanged.
 //!
-//! What was received here is sent to the server in front of what the relay moves. Bounds: [`HELLO_BYTES_MAX`] and what one receive may bring
-//! beyond it; `hello-timeout`.
+//! The bytes that were received here are sent to the server ahead of those that the relay moves.
+//! Bounds: [`HELLO_BYTES_MAX`] and the excess of one receive; `hello-timeout`.
 
 use super::flow::Phase;
 use super::hello::{self, Found, HELLO_BYTES_MAX};
@@ -12,15 +13,15 @@ use crate::base::output::Out;
 use crate::ending::FlowEnd;
 use crate::upstream::flows::Tried;
 
-/// What was received of a client before its server was there.
+/// Bytes that were received from a client before its server was connected.
 #[derive(Debug, Default)]
 pub(super) struct Hello {
     bytes: Vec<u8>,
     /// With fewer bytes nothing more can be said.
     wanted: usize,
-    /// The name that it asks for.
+    /// The name that the client asks for.
     pub(super) name: Option<Box<str>>,
-    /// Bytes that were sent to the server in front of those of the relay.
+    /// Bytes that were sent to the server ahead of those of the relay.
     pub(super) sent: u64,
 }
 
@@ -51,7 +52,7 @@ impl Flows {
         self.route(key, sides);
     }
 
-    /// It is known which name a client asks for, or that it asks for none.
+    /// Routes a flow by the name that its client asks for, or by none.
     fn route(&mut self, key: FlowKey, sides: &mut Sides<'_>) {
         let name = self.hellos.get(key).and_then(|hello| hello.name.as_deref());
         let flow = self.flows.at_mut(key);
@@ -64,7 +65,7 @@ impl Flows {
         self.connect(key, FlowEnd::NoServer, sides);
     }
 
-    /// A client ended its direction; its relay hears of that by itself.
+    /// A client ended its direction; a relay hears of that from the driver.
     pub(crate) fn client_ended(&mut self, token: u64, sides: &mut Sides<'_>) {
         let waits = |key: &FlowKey| self.flows.at(*key).phase == Phase::Hello;
         if let Some(key) = self.of_token(token).filter(waits) {
@@ -80,7 +81,7 @@ impl Flows {
         }
     }
 
-    /// What was received of a client goes to its server before anything else.
+    /// Sends the bytes that were received from a client to its server before anything else.
     pub(super) fn send_hello(&mut self, key: FlowKey, server: u64, sides: &mut Sides<'_>) {
         let Some(hello) = self.hellos.get_mut(key).filter(|hello| !hello.bytes.is_empty()) else { return };
         let bytes = std::mem::take(&mut hello.bytes);

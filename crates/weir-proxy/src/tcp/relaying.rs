@@ -1,4 +1,4 @@
-//! A flow while the driver moves its bytes: what it has moved is counted when it is looked at, and at its end.
+//! A flow while the driver moves its bytes: they are counted at each look and at the end.
 
 use super::flow::{Flow, Phase};
 use super::{Flows, Sides};
@@ -7,10 +7,11 @@ use crate::base::keys::FlowKey;
 use crate::ending::FlowEnd;
 use crate::upstream::flows as servers;
 
-/// How old a flow is when the kernel begins to ask whether its server is still there, microseconds, or less: most are over before.
+/// The most microseconds from the connect until the kernel begins to probe whether the server still
+/// responds: most flows are over before.
 const YOUNG_US: u64 = 10_000_000;
 
-/// How a relay is over.
+/// How a relay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// Both sides have ended, and both ends were passed on.
@@ -32,7 +33,7 @@ impl From<Over> for FlowEnd {
 }
 
 impl Flows {
-    /// The server of a flow is there, and no more is received of the client but by the relay.
+    /// The server of a flow is connected, and from now on only the relay receives from the client.
     pub(super) fn begin_relay(&mut self, key: FlowKey, sides: &mut Sides<'_>) {
         let now_us = sides.cx.now_us;
         let flow = self.flows.at_mut(key);
@@ -52,8 +53,8 @@ impl Flows {
         self.arm(key, due_us, sides.cx);
     }
 
-    /// So much a flow has moved, from its client and to it; `half_closed`: one side has ended. One that has moved nothing for too long
-    /// ends.
+    /// Takes the bytes that a flow has moved, from its client and to it; `half_closed`: one side
+    /// has ended. A flow that has moved nothing for too long ends.
     pub(crate) fn looked(&mut self, token: u64, moved: (u64, u64), half_closed: bool, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         self.count(key, moved, sides);
@@ -74,14 +75,14 @@ impl Flows {
         self.arm(key, due_us, sides.cx);
     }
 
-    /// The relay of a flow is over, after so much.
+    /// The relay of a flow is over, after this many bytes.
     pub(crate) fn relay_ended(&mut self, token: u64, moved: (u64, u64), over: Over, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
         self.count(key, moved, sides);
         self.end(key, over.into(), sides);
     }
 
-    /// Counts what was moved since the last time.
+    /// Counts the bytes that were moved since the last time.
     fn count(&mut self, key: FlowKey, mut moved: (u64, u64), sides: &mut Sides<'_>) {
         moved.0 += self.hellos.get(key).map_or(0, |hello| hello.sent);
         let flow = self.flows.at_mut(key);
@@ -106,7 +107,7 @@ impl Flows {
 }
 
 impl Flow {
-    /// The connection to its server, if the kernel is to ask from now on whether that is still there.
+    /// Returns the connection to its server, if the kernel is to start probing it.
     pub(super) fn begin_to_ask(&mut self) -> Option<u64> {
         let server = self.server();
         let Phase::Relaying { is_asked, .. } = &mut self.phase else { return None };
@@ -114,7 +115,7 @@ impl Flow {
         server.filter(|_| !was_asked)
     }
 
-    /// Notes whether one side has ended. True: that is news.
+    /// Notes whether one side has ended. True: it just did.
     fn close_half(&mut self, is_half: bool) -> bool {
         match &mut self.phase {
             Phase::Relaying { half_closed, .. } => !std::mem::replace(half_closed, is_half) && is_half,

@@ -1,25 +1,27 @@
 //! `dynamic` and `predict`: weights that follow the response time.
 //!
-//! A server that takes r times as long as the fastest gets its weight divided by r^1.5, but never less than a hundredth of
-//! it, so that it is measured on and found when it recovers. (Divided by r, one of two servers would keep 9 % of the load when
-//! it becomes ten times slower.) Weights approach that within a few ticks, because one measurement is not a trend.
+//! A server that takes r times as long as the fastest gets its weight divided by r^1.5, but never
+//! less than a hundredth of it, so that it is still measured and its recovery is noticed. (Divided
+//! by r, one of two servers would keep 9 % of the load when it becomes ten times slower.) Weights
+//! approach that within a few ticks, because one measurement is not a trend.
 //!
-//! Response times are half a second old, and a busy server's grow with every request that it gets: weights alone would send
-//! everything to one server after the other. So no server gets far more of the unanswered requests than its configured weight
-//! says ([`Bound`]); in balance, rate times time is the same for all, by Little's law, and the bound is hardly felt.
+//! Response times are half a second old, and those of a busy server grow with every request that it
+//! gets: weights alone would send everything to one server after the other. So no server gets far
+//! more of the unanswered requests than its configured weight says ([`Bound`]). In balance, rate
+//! times time is the same for all, by Little's law, and the bound hardly matters.
 
 use super::{Bound, LOAD_PERCENT, predict::Trend};
 
 /// The power of the response time.
 const POWER: f64 = 1.5;
-/// The least that is left of a weight.
+/// The smallest part of a weight.
 const PART_MIN: f64 = 0.01;
-/// Within this time about two thirds of a change are followed.
+/// About two thirds of a change are followed within this time.
 const FOLLOW_US: f64 = 150_000.0;
-/// As [`LOAD_PERCENT`], with a trend: it sends more to a server than that can yet be seen to deserve.
+/// As [`LOAD_PERCENT`], with a trend: it sends a server more than current measurements justify.
 const TREND_LOAD_PERCENT: u64 = 175;
 
-/// What the weights follow.
+/// The state of weights that follow response times.
 #[derive(Debug, Clone)]
 pub(super) struct Dynamic {
     /// By server: logarithm of the part of its weight that it has, 0 or less.
@@ -32,7 +34,8 @@ pub(super) struct Dynamic {
 }
 
 impl Dynamic {
-    /// For servers with these weights; with a trend weights follow what that says.
+    /// Returns the state for servers with these weights; with a trend, weights follow its
+    /// prediction.
     pub(super) fn new(weights: &[i64], trend: Option<Trend>) -> Dynamic {
         Dynamic {
             parts: vec![0.0; weights.len()],
@@ -43,7 +46,8 @@ impl Dynamic {
         }
     }
 
-    /// Multiplies the weights by what the response times leave of them. Their sum stays: credits are in its units.
+    /// Multiplies the weights by the parts that the response times leave. Their sum does not
+    /// change: credits are in its units.
     pub(super) fn reweigh(
         &mut self,
         now_us: u64,
@@ -68,7 +72,8 @@ impl Dynamic {
         }
     }
 
-    /// Goes this part of the way to what the response times say. After a pause it begins with what it knew last.
+    /// Moves the parts this far towards the response times. After a pause it starts from the last
+    /// state.
     fn follow(&mut self, step: f64) {
         let known = || self.times.iter().flatten();
         let count = known().count() as f64;
@@ -76,14 +81,14 @@ impl Dynamic {
         if count > 0.0 {
             let mean = (known().map(|time| time.ln()).sum::<f64>() / count).exp();
             for (part, time) in self.parts.iter_mut().zip(&self.times) {
-                // Who is not known is taken for one like the others.
+                // A server without a response time counts as an average one.
                 let slowness = time.unwrap_or(mean) / fastest;
                 *part += step * ((-POWER * slowness.ln()).max(PART_MIN.ln()) - *part);
             }
         }
     }
 
-    /// Which servers with these loads may have one more.
+    /// Returns which servers with these loads may have one more.
     pub(super) fn has_room(&self, loads: &[u32]) -> impl Fn(usize) -> bool {
         let percent = if self.trend.is_some() { TREND_LOAD_PERCENT } else { LOAD_PERCENT };
         let bound = Bound { load: loads.iter().map(|load| u64::from(*load)).sum(), weight: self.sum, percent };

@@ -1,11 +1,15 @@
 //! `hash`: the same server for the same key, with bounded load.
 //!
-//! Weighted rendezvous hashing: each server draws a number from the key and its own name, the highest wins. When a server
-//! goes, exactly its keys move, and they spread over all others by weight; nothing is stored, and all workers, restarts and
-//! other proxies with the same server names agree. It costs a few nanoseconds for each server; a ring or a table would cost
-//! less with hundreds of them, but move more keys than must move, and upstreams have tens of servers. A server that has
-//! more than its share of the unanswered requests ([`Bound`]) is passed over (Mirrokni, Thorup and Zadimoghaddam 2016): a
-//! popular key, or keys that somebody chose to meet, can't overload it. So the hash needs no secret.
+//! Weighted rendezvous hashing: each server draws a number from the key and its own name, the
+//! highest wins. When a server is removed, exactly its keys move, and they spread over all others
+//! by weight. Nothing is stored, and all workers, restarts and other proxies with the same server
+//! names agree. It costs a few nanoseconds for each server. A ring or a table would cost less with
+//! hundreds of servers, but would move more keys than necessary, and upstreams have tens of
+//! servers.
+//!
+//! A server that has more than its share of the unanswered requests ([`Bound`]) is passed over
+//! (Mirrokni, Thorup and Zadimoghaddam 2016): neither a popular key nor keys that an attacker chose
+//! to collide can overload it. So the hash needs no secret.
 
 use super::{Bound, LOAD_PERCENT};
 use crate::base::stamp::{mix, siphash};
@@ -13,24 +17,25 @@ use crate::base::stamp::{mix, siphash};
 /// The same everywhere, so that all agree.
 const KEY: [u64; 2] = [0x7765_6972_2062_616c, 0x616e_6365_2068_6173];
 
-/// The hash of what a request is hashed by.
+/// Returns the hash of the property that requests are hashed by.
 pub(crate) fn hash_key(bytes: &[u8]) -> u64 {
     siphash(KEY, bytes)
 }
 
-/// The servers' own numbers.
+/// The seeds of the servers.
 #[derive(Debug, Clone)]
 pub(super) struct Rendezvous {
     seeds: Vec<u64>,
 }
 
 impl Rendezvous {
-    /// For servers of these names.
+    /// Returns the seeds of servers with these names.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a [u8]>) -> Rendezvous {
         Rendezvous { seeds: names.map(hash_key).collect() }
     }
 
-    /// The key's server among these, or the next one in its order when that has enough to do; None when there are none.
+    /// Returns the key's server among these, or the next one in its order if that is overloaded;
+    /// None when the list is empty.
     pub(super) fn pick(
         &self,
         key: u64,
@@ -47,8 +52,9 @@ impl Rendezvous {
         self.highest(key, weights, among.filter(|at| has_room(*at))).or(Some(best))
     }
 
-    /// All servers in the key's order, those after the others that have more than their share of what is usable. Without the one
-    /// that failed; the order begins with what comes behind that.
+    /// Appends all servers in the key's order, those with more than their share of the usable
+    /// capacity after the others. The failed server is left out; the order begins with the one
+    /// behind it.
     pub(super) fn order_behind(
         &self,
         key: u64,
@@ -81,7 +87,8 @@ impl Rendezvous {
     }
 }
 
-/// The draw of a server: with -1/ln(u) in place of u, weights come out as shares (Schindelhauer and Schomaker 2005).
+/// Returns the score of a server: with -1/ln(u) in place of u, weights come out as shares
+/// (Schindelhauer and Schomaker 2005).
 fn score(draw: u64, weight: i64) -> f64 {
     // 53 bits, never 0.
     let uniform = ((draw >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -90,8 +97,8 @@ fn score(draw: u64, weight: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: shares by weight, only the keys of a server that goes move, load is bounded, the choice never changes between
-    //! versions. How: many keys, random weights, stored examples.
+    //! Proves: shares by weight, only the keys of a removed server move, load is bounded, the
+    //! choice never changes between versions. How: many keys, random weights, stored examples.
 
     use proptest::prelude::*;
 
@@ -164,8 +171,8 @@ mod tests {
             }
         }
 
-        /// The order begins with the choice; from one that failed to the next it leads through all servers; those with more than
-        /// their share come last.
+        /// The order begins with the choice; from each failed server to the next it leads through
+        /// all servers; those with more than their share come last.
         #[test]
         fn the_order_leads_through_all(weights in prop::collection::vec(1..100i64, 2..8), key: u64, busy: prop::sample::Index) {
             let (hash, count) = (servers(weights.len()), weights.len());

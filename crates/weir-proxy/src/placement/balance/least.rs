@@ -1,12 +1,13 @@
-//! `least`: the less loaded of two servers that chance proposes, in proportion to their weights.
+//! `least`: the less loaded of two servers that are drawn at random, in proportion to their
+//! weights.
 //!
-//! Load is unanswered requests for each unit of weight. Two random candidates are nearly as good as looking for the least of
-//! all (Mitzenmacher 2001), and workers that see the same loads don't all run to the same server. Bound: two passes over the
-//! usable servers.
+//! Load is unanswered requests for each unit of weight. Two random candidates are nearly as good as
+//! looking for the least of all (Mitzenmacher 2001), and workers that see the same loads do not all
+//! choose the same server. Bound: two passes over the usable servers.
 
 use crate::base::stamp::mix;
 
-/// The chance: where its sequence has got to.
+/// The random sequence and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Least {
     state: u64,
@@ -18,23 +19,23 @@ impl Least {
         Least { state: mix(seed) }
     }
 
-    /// One of these; None when there are none.
+    /// Returns one of these; None when the list is empty.
     pub(super) fn next(&self, weights: &[i64], loads: &[u32], among: &[usize]) -> Option<usize> {
         let first = draw(self.state, weights, among.iter().copied())?;
         let others = among.iter().copied().filter(|at| *at != first);
         let Some(second) = draw(self.state.wrapping_add(1), weights, others) else { return Some(first) };
-        // Equal loads leave it to chance, which knows the weights.
+        // Between equal loads the draw decides, which respects the weights.
         let cost = |at: usize, other: usize| i64::from(loads[at]) * weights[other];
         Some(if cost(second, first) < cost(first, second) { second } else { first })
     }
 
-    /// One of so many was chosen: chance goes on by as many steps as it has drawn.
+    /// One of `count` was chosen: advances the sequence by the draws that it took.
     pub(super) fn took(&mut self, count: usize) {
         self.state = self.state.wrapping_add(count.min(2) as u64);
     }
 }
 
-/// One of these, each as likely as its weight says; None when there are none.
+/// Returns one of these, each as likely as its weight says; None when the list is empty.
 fn draw(state: u64, weights: &[i64], mut among: impl Iterator<Item = usize> + Clone) -> Option<usize> {
     let sum: i64 = among.clone().map(|at| weights[at]).sum();
     if sum <= 0 {
@@ -49,8 +50,8 @@ fn draw(state: u64, weights: &[i64], mut among: impl Iterator<Item = usize> + Cl
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the shares of idle servers are their weights, load evens out in proportion to them, nobody unusable is
-    //! chosen. How: picks in great number from fixed seeds.
+    //! Proves: the shares of idle servers are their weights, load evens out in proportion to them,
+    //! no unusable server is chosen. How: picks in great number from fixed seeds.
 
     use super::*;
 

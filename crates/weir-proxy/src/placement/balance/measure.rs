@@ -1,9 +1,11 @@
-//! The response times of one server lately, as one worker sees them: from sending a request to the beginning of its answer.
+//! The recent response times of one server, as one worker sees them: from sending a request to the
+//! beginning of its response.
 //!
-//! Counts in buckets of an eighth of an octave, in [`SLOTS`] slots one after the other. A slot is closed when it is
-//! [`TICK_US`] old and has some answers, or is old in any case: the window is half a second when there is traffic, and
-//! several when there is little. What is under way and takes long counts too, as if it were answered now: a server that has
-//! stopped answering is measured all the same. Bound: 6 KiB for each server and worker, only with methods that need it.
+//! Counts in buckets of an eighth of an octave, in [`SLOTS`] consecutive slots. A slot is closed
+//! when it is [`TICK_US`] old and has some responses, or is old in any case: the window is half a
+//! second with traffic, and several seconds with little. Requests in flight that take long count as
+//! if their response came now, so that a server that has stopped responding is measured all the
+//! same. Bound: 6 KiB for each server and worker, only with methods that need it.
 
 use super::{Statistic, TICK_US};
 use crate::base::log_buckets::Scale;
@@ -15,7 +17,7 @@ type Buckets = Scale<STEP_BITS>;
 /// Longer times (a minute and more) count as this.
 const TIME_BITS: u32 = 26;
 const BUCKETS: usize = Buckets::buckets(TIME_BITS);
-/// A slot with fewer answers stays open.
+/// A slot with fewer responses remains open.
 const SAMPLES_MIN: u32 = 3;
 /// But not longer than this.
 const SLOT_US_MAX: u64 = 500_000;
@@ -36,7 +38,7 @@ const EMPTY: Slot = Slot { counts: [0; BUCKETS], count: 0, sum_us: 0, min_us: u3
 pub struct Measure {
     by: Statistic,
     slots: Box<[Slot; SLOTS]>,
-    /// The slot that is open, and since when.
+    /// The open slot, and since when.
     open: usize,
     opened_us: u64,
     /// Counts of all slots.
@@ -45,18 +47,18 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Nothing measured yet.
+    /// Returns a measure without data.
     pub fn new(by: Statistic) -> Measure {
         let slots = Box::new([EMPTY; SLOTS]);
         Measure { by, slots, open: 0, opened_us: 0, total: Box::new([0; BUCKETS]), due_us: 0 }
     }
 
-    /// An answer has begun so long after its request was sent.
+    /// Counts a response that began this long after its request was sent.
     #[inline]
     pub fn record(&mut self, response_us: u64) {
         let time_us = response_us.min((1 << TIME_BITS) - 1) as u32;
         let (bucket, slot) = (bucket(time_us), &mut self.slots[self.open]);
-        // What doesn't fit is far beyond what is needed.
+        // Samples beyond the range of a counter are far more than needed.
         if slot.counts[bucket] == u16::MAX {
             return;
         }
@@ -74,15 +76,16 @@ impl Measure {
         now_us >= self.due_us
     }
 
-    /// The response time in microseconds and the number of answers behind it; 0 of them: nothing known. `waiting` is how long
-    /// what is under way has taken until now, and of how many requests.
+    /// Returns the response time in microseconds and the number of responses behind it; with 0 of
+    /// them it is unknown. `waiting` has the current ages of requests in flight, each with a number
+    /// of requests.
     pub fn read(&mut self, now_us: u64, waiting: impl Iterator<Item = (u64, u32)> + Clone) -> (u32, u32) {
         self.due_us = now_us + TICK_US;
         self.close_slot(now_us);
         let slots = || self.slots.iter().filter(|slot| slot.count > 0);
         let count: u32 = slots().map(|slot| slot.count).sum();
         let measured_us = (count > 0).then(|| self.measured(count));
-        // Those that were sent just now say nothing.
+        // Requests that were sent just now say nothing.
         let late = waiting.filter(|(age_us, _)| measured_us.is_none_or(|us| *age_us > u64::from(us)));
         let late = late.map(|(age_us, requests)| (age_us.min((1 << TIME_BITS) - 1), requests));
         let late_count: u32 = late.clone().map(|(_, requests)| requests).sum();
@@ -102,7 +105,7 @@ impl Measure {
         }
     }
 
-    /// The same with requests that take longer already.
+    /// Returns the response time including requests that already take longer.
     fn with_late(&self, late: impl Iterator<Item = (u64, u32)> + Clone, count: u32) -> u32 {
         let slots = || self.slots.iter().filter(|slot| slot.count > 0);
         let all = count + late.clone().map(|(_, requests)| requests).sum::<u32>();
@@ -130,7 +133,7 @@ impl Measure {
         found.map_or(0, middle)
     }
 
-    /// Goes on to the next slot when it is time, which forgets what was in that.
+    /// Opens the next slot when it is time, and forgets the old contents of that.
     fn close_slot(&mut self, now_us: u64) {
         if self.opened_us == 0 {
             self.opened_us = now_us;
@@ -141,7 +144,7 @@ impl Measure {
             let oldest = &mut self.slots[self.open];
             self.total.iter_mut().zip(&oldest.counts).for_each(|(total, count)| *total -= u32::from(*count));
             *oldest = EMPTY;
-            // After a pause, slots that nobody filled pass at once; more than all of them need not.
+            // After a pause, empty slots pass at once; at most all of them.
             let passed_us = age_us.min(SLOT_US_MAX);
             self.opened_us = (self.opened_us + passed_us).max(now_us.saturating_sub(SLOT_US_MAX * SLOTS as u64));
         }
@@ -158,14 +161,15 @@ fn bucket(time_us: u32) -> usize {
     Buckets::bucket(u64::from(time_us))
 }
 
-/// What stands for all times of a bucket.
+/// Returns the time that represents a bucket.
 fn middle(bucket: usize) -> u32 {
     (Buckets::first(bucket) + Buckets::width(bucket) / 2) as u32
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each statistic, the window, what is under way counts, memory is bounded. How: examples and all buckets.
+    //! Proves: each statistic, the window, requests in flight count, memory is bounded. How:
+    //! examples and all buckets.
 
     use super::*;
 
@@ -205,7 +209,8 @@ mod tests {
         assert!(size_of::<Slot>() * SLOTS + size_of::<[u32; BUCKETS]>() <= 6 * 1024);
     }
 
-    /// A server that answers nothing any more: its last answers were quick, but what is under way is not.
+    /// A server that no longer responds: its last responses were quick, but the requests in flight
+    /// take long.
     #[test]
     fn what_is_under_way_counts() {
         let quick = [MS; 10];
@@ -220,7 +225,8 @@ mod tests {
         }
     }
 
-    /// With traffic, half a second later only what is new counts; with little, it takes longer; in the end all is forgotten.
+    /// With traffic, half a second later only new responses count; with little, it takes longer; in
+    /// the end all is forgotten.
     #[test]
     fn the_window() {
         let mut measure = Measure::new(Statistic::Avg);

@@ -1,8 +1,9 @@
-//! `predict`: the response time that is to be expected, by linear regression.
+//! `predict`: the expected response time, by linear regression.
 //!
-//! Of each server a point is kept every [`POINTS`]th part of `past`; least squares through them, drawn on `ahead`, give the
-//! time that weights follow. A trend is not believed beyond [`BEYOND`] times what is measured now, either way. Bound:
-//! [`POINTS`] points of 16 bytes for each server.
+//! A point of each server is kept every [`POINTS`]th part of `past`; the least squares line through
+//! them, extended by `ahead`, gives the time that weights follow. A trend is trusted up to
+//! [`BEYOND`] times the current measurement, either way. Bound: [`POINTS`] points of 16 bytes for
+//! each server.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 const POINTS: usize = 64;
 /// Fewer points than this are no trend.
 const POINTS_MIN: usize = 3;
-/// How many times as long, or as short, a prediction may be.
+/// A prediction may be this many times as long, or as short, as the measurement.
 const BEYOND: f64 = 10.0;
 
 /// The recent past of all servers.
@@ -23,17 +24,17 @@ pub(super) struct Trend {
 }
 
 impl Trend {
-    /// Nothing known yet.
+    /// Returns a trend without points.
     pub(super) fn new(past_us: u64, ahead_us: u64) -> Trend {
         Trend { past_us, ahead_us, points: Vec::new() }
     }
 
-    /// With room for so many servers.
+    /// Makes room for this many servers.
     pub(super) fn for_servers(self, servers: usize) -> Trend {
         Trend { points: (0..servers).map(|_| VecDeque::with_capacity(POINTS)).collect(), ..self }
     }
 
-    /// Takes what is measured now and says what is to be expected; None when nothing is measured.
+    /// Takes the current measurement and returns the expected one; None when nothing is measured.
     pub(super) fn follow(&mut self, at: usize, now_us: u64, measured: Option<f64>) -> Option<f64> {
         let points = &mut self.points[at];
         while points.front().is_some_and(|(then_us, _)| then_us.saturating_add(self.past_us) < now_us) {
@@ -52,7 +53,8 @@ impl Trend {
     }
 }
 
-/// Where the straight line through the points is `ahead_us` after now; None when they make no line.
+/// Returns the value of the straight line through the points `ahead_us` after now; None when they
+/// make no line.
 fn line_at(points: &VecDeque<(u64, f64)>, now_us: u64, ahead_us: f64) -> Option<f64> {
     if points.len() < POINTS_MIN {
         return None;
@@ -68,8 +70,9 @@ fn line_at(points: &VecDeque<(u64, f64)>, now_us: u64, ahead_us: f64) -> Option<
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the line is that of least squares, old points are forgotten, memory is bounded, a prediction stays near what
-    //! is measured. How: lines with and without noise, and the closed formula in another form.
+    //! Proves: the line is that of least squares, old points are forgotten, memory is bounded, a
+    //! prediction is near the measurement. How: lines with and without noise, and the closed
+    //! formula in another form.
 
     use proptest::prelude::*;
 

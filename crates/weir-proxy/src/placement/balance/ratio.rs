@@ -1,19 +1,21 @@
 //! `ratio`: smooth weighted round robin.
 //!
-//! Weights 2 and 1 give A B A, not A A B: load stays even also over a few requests. The method is nginx's (each turn every
-//! candidate gains its weight, the richest is chosen and pays the sum). Each worker does it for itself, so the shares of all
-//! together are as exact.
+//! Weights 2 and 1 give A B A, not A A B, so load is even over a few requests as well. The method
+//! is nginx's (each turn every candidate gains its weight, the richest is chosen and pays the sum).
+//! Each worker does it independently, so the shares of all together are as exact.
 
-/// What each server is owed, in picks times the sum of weights.
+/// The credit of each server, in picks times the sum of weights.
 ///
-/// Invariants: the sum of all credits is 0; while nobody is unusable, |credit| is less than the sum of the weights.
+/// Invariants: the sum of all credits is 0; while all are usable, |credit| is less than the sum of
+/// the weights.
 #[derive(Debug, Clone)]
 pub(super) struct Ratio {
     credits: Vec<i64>,
 }
 
 impl Ratio {
-    /// Nobody is owed anything, but for a head start: workers that begin together begin with different servers.
+    /// All credits are 0, except for a head start: workers that begin together begin with different
+    /// servers.
     pub(super) fn new(weights: &[i64], worker: u16) -> Ratio {
         let mut ratio = Ratio { credits: vec![0; weights.len()] };
         let all = 0..weights.len();
@@ -25,11 +27,12 @@ impl Ratio {
         ratio
     }
 
-    /// Whose turn it is among these; None when there are none.
+    /// Returns the next server among these; None when the list is empty.
     ///
-    /// While the same servers are usable and the weights stay, each gets exactly its weight of turns in every run of as many
-    /// turns as the sum of their weights. An unusable server neither gains nor pays: when it comes back it goes on where it
-    /// was, without a burst to catch up.
+    /// While the same servers are usable and the weights do not change, each gets exactly its
+    /// weight of turns in every run of as many turns as the sum of their weights. An unusable
+    /// server neither gains nor pays: when it recovers, it continues where it was, without a burst
+    /// to catch up.
     #[inline]
     pub(super) fn next(&self, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
         let mut best: Option<(usize, i64)> = None;
@@ -56,15 +59,15 @@ impl Ratio {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: exact shares, smoothness, and that servers that come and go neither starve nor burst. How: examples and
-    //! properties over random weights and usability.
+    //! Proves: exact shares, smoothness, and that servers that come and go neither starve nor
+    //! burst. How: examples and properties over random weights and usability.
 
     use proptest::prelude::*;
 
     use super::*;
 
     impl Ratio {
-        /// The next turn of those that are usable.
+        /// Returns the next turn among the usable servers.
         fn pick(&mut self, weights: &[i64], usable: impl Fn(usize) -> bool) -> Option<usize> {
             let among = (0..weights.len()).filter(|at| usable(*at));
             let chosen = self.next(weights, among.clone())?;
@@ -105,7 +108,8 @@ mod tests {
             }
         }
 
-        /// After any history, a server's picks never differ from its share by more than one for each server.
+        /// After any history, a server's picks never differ from its share by more than one for
+        /// each server.
         #[test]
         fn a_server_that_comes_back_neither_starves_nor_bursts(
             weights in prop::collection::vec(1..100i64, 2..6),

@@ -1,20 +1,22 @@
-//! What workers tell each other for balancing: load and response time of each server, without locks or mail.
+//! Balancing data that workers share: load and response time of each server, without locks or
+//! messages.
 //!
-//! A worker writes only its own cells, which lie together; reading what is a turn old does no harm.
+//! A worker writes only its own cells, which are adjacent; reading values that are a turn old does
+//! no harm.
 
 use crate::base::keys::{Key, ServerIndex};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::Statistic;
 
-/// A response time that was not renewed for so long counts no more: the worker had no traffic.
+/// A response time that was not renewed for this long no longer counts: the worker had no traffic.
 const STALE_US: u64 = 5_000_000;
 
 #[derive(Debug, Default)]
 struct Cell {
     /// Requests waiting or in flight.
     load: AtomicU32,
-    /// Response time, and of how many answers; 0 when there is none.
+    /// Response time, and of how many responses; 0 without any.
     response_us: AtomicU32,
     samples: AtomicU32,
     measured_us: AtomicU64,
@@ -24,13 +26,13 @@ struct Cell {
 #[derive(Debug)]
 pub struct Shared {
     cells: Vec<Cell>,
-    /// By server: when it last came back; 0: it never was away.
+    /// By server: when it last recovered; 0: it never failed.
     recovered_us: Vec<AtomicU64>,
     servers: usize,
 }
 
 impl Shared {
-    /// For so many servers (of all upstreams together) and workers.
+    /// Returns cells for this many servers (of all upstreams together) and workers.
     pub fn new(servers: usize, workers: usize) -> Shared {
         let cells = (0..servers * workers).map(|_| Cell::default()).collect();
         Shared { cells, recovered_us: (0..servers).map(|_| AtomicU64::new(0)).collect(), servers }
@@ -40,14 +42,14 @@ impl Shared {
         &self.cells[worker * self.servers + server.index()]
     }
 
-    /// What the other workers have at a server.
+    /// Returns the load of all other workers at a server.
     pub fn load_of_others(&self, server: ServerIndex, worker: usize) -> u32 {
         let workers = self.cells.len().checked_div(self.servers).unwrap_or(0);
         let others = (0..workers).filter(|other| *other != worker);
         others.map(|other| self.cell(server, other).load.load(Relaxed)).sum()
     }
 
-    /// Says what a worker has at a server.
+    /// Sets the load of a worker at a server.
     pub fn set_load(&self, server: ServerIndex, worker: usize, load: u32) {
         let cell = &self.cell(server, worker).load;
         if cell.load(Relaxed) != load {
@@ -55,7 +57,7 @@ impl Shared {
         }
     }
 
-    /// Another server has this slot.
+    /// Resets the cells of a slot that has another server now.
     pub(crate) fn forget(&self, server: ServerIndex) {
         for cell in self.cells.iter().skip(server.index()).step_by(self.servers.max(1)) {
             cell.load.store(0, Relaxed);
@@ -64,17 +66,17 @@ impl Shared {
         self.set_recovered(server, 0);
     }
 
-    /// When a server last came back, as any worker found; 0: it never was away.
+    /// Returns when a server last recovered, as any worker found; 0: it never failed.
     pub fn recovered_us(&self, server: ServerIndex) -> u64 {
         self.recovered_us[server.index()].load(Relaxed)
     }
 
-    /// Says that a server has come back.
+    /// Notes that a server has recovered.
     pub fn set_recovered(&self, server: ServerIndex, now_us: u64) {
         self.recovered_us[server.index()].store(now_us, Relaxed);
     }
 
-    /// Says how long a server takes for a worker's requests.
+    /// Sets the response time of a server for a worker's requests.
     pub fn set_response(&self, server: ServerIndex, worker: usize, response_us: u32, samples: u32, now_us: u64) {
         let cell = self.cell(server, worker);
         cell.response_us.store(response_us, Relaxed);
@@ -82,8 +84,9 @@ impl Shared {
         cell.measured_us.store(now_us, Relaxed);
     }
 
-    /// How long a server takes, over all workers; None when nobody knows. A percentile of all is not known exactly: the mean
-    /// of the workers' percentiles, by number of answers, stands for it.
+    /// Returns the response time of a server over all workers; None when no worker knows one. The
+    /// percentile of all requests is not known exactly: the mean of the workers' percentiles,
+    /// weighted by number of responses, approximates it.
     pub fn response_us(&self, server: ServerIndex, by: Statistic, now_us: u64) -> Option<u64> {
         let (mut sum, mut samples) = (0u64, 0u64);
         let (mut least, mut most) = (u32::MAX, 0);
@@ -107,7 +110,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: loads add up without one's own, response times are merged as their kind asks, old ones are forgotten.
+    //! Proves: loads of the other workers add up, response times are merged as their kind asks, old
+    //! ones are forgotten.
 
     use super::*;
 

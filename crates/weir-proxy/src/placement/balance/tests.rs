@@ -1,5 +1,5 @@
-//! Proves: what all methods have in common: backups, slow start, who is usable, shares over several workers. How: examples
-//! of plans.
+//! Proves: the common behaviour of all methods: backups, slow start, usable servers, shares over
+//! several workers. How: examples of plans.
 
 use super::*;
 use crate::plan::ServerPlan;
@@ -53,7 +53,8 @@ fn stamp(n: u64) -> u64 {
     crate::base::stamp::mix(n)
 }
 
-/// Weights of 70, 20 and 10 over 10,000 requests, spread unevenly over workers that each count for themselves.
+/// Weights of 70, 20 and 10 over 10,000 requests, spread unevenly over workers that each count
+/// independently.
 #[test]
 fn shares_of_all_workers_together() {
     let plan = plan(&[70, 20, 10], Method::Ratio);
@@ -68,7 +69,7 @@ fn shares_of_all_workers_together() {
     }
 }
 
-/// A server that comes back gets a tenth of its weight, half of it half-way, all of it at the end.
+/// A server that recovers gets a tenth of its weight, half of it half-way, all of it at the end.
 #[test]
 fn slow_start() {
     let mut plan = plan(&[50, 50], Method::Ratio);

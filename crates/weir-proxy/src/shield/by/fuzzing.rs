@@ -1,4 +1,5 @@
-//! What holds for the values of any request at all. Called by the fuzz target `shield_by` and by property tests.
+//! Invariants of the values in any request. Called by the fuzz target `shield_by` and by property
+//! tests.
 
 use std::net::IpAddr;
 
@@ -7,10 +8,11 @@ use weir_http::{Fields, Limits, RequestHead, parse_request};
 use super::super::key::Prefix;
 use super::{Key, Message, Part, Which};
 
-/// A value that a request is given besides.
+/// An additional value for a request.
 const MORE: &[u8] = b"zz";
 
-/// What limits may count by, with the line that gives a head another value of it; empty: there is no such line.
+/// Properties that limits may count by, with the line that adds another value of it to a head;
+/// empty: no such line.
 fn parts() -> [(Part, &'static [u8]); 5] {
     [
         (Part::Header("x-key".to_owned()), b"X-Key: zz\r\n"),
@@ -21,8 +23,9 @@ fn parts() -> [(Part, &'static [u8]); 5] {
     ]
 }
 
-/// Of a head that can be read: each part has a first value exactly if it has a last one; several parts together are told apart, each by its
-/// length; another field changes none; and another value at the end is the last one, and the first only where there was none.
+/// Checks a head that can be parsed. Each part has a first value exactly if it has a last one.
+/// Several parts together are told apart, each by its length. An unrelated field changes none.
+/// Another value at the end becomes the last one, and the first only where none came before.
 pub fn head(data: &[u8]) {
     let mut fields = Fields::default();
     let Some(head) = read(data, &mut fields) else { return };
@@ -55,12 +58,12 @@ pub fn head(data: &[u8]) {
     }
 }
 
-/// A head with another value of a part.
+/// Checks a head with another value of a part.
 fn another(part: &Part, (first, last): (Option<Vec<u8>>, Option<Vec<u8>>), text: &[u8], is_same: bool) {
     let mut fields = Fields::default();
     let Some(head) = read(text, &mut fields) else { return };
     let now = |which| said(part, (&head, &fields, text), which);
-    // What the client's connection lists is between him and us.
+    // A field that the client's connection lists is between client and weir only.
     let is_listed = fields.as_slice().last().is_some_and(|field| field.listed);
     let more = [&(MORE.len() as u64).to_le_bytes()[..], MORE].concat();
     let expected = match is_same || is_listed {
@@ -80,7 +83,7 @@ fn said(part: &Part, (head, fields, bytes): (&RequestHead, &Fields, &[u8]), whic
     part.write(client, Message { head, fields, bytes }, which, &mut into).then_some(into)
 }
 
-/// Heads to begin with.
+/// Heads to start from.
 pub fn seeds() -> Vec<Vec<u8>> {
     let lines = [
         ("/", ""),

@@ -1,6 +1,7 @@
-//! Proves: load leaves a server that becomes ten times slower within a second and comes back when it recovers; nothing
-//! oscillates, nobody is starved or flooded. How: queues in virtual time, closed loops (clients that ask again when they are
-//! answered) and open ones, with servers that work on one, several or any number of requests at a time.
+//! Proves: load leaves a server that becomes ten times slower within a second and returns when it
+//! recovers; nothing oscillates, no server is starved or flooded. How: queues in virtual time,
+//! closed loops (clients that send again when they get a response) and open ones, with servers that
+//! work on one, several or any number of requests at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,16 +13,16 @@ use crate::plan::{ServerPlan, UpstreamPlan};
 const MS: u64 = 1_000;
 const SECOND_US: u64 = 1_000 * MS;
 
-/// Who asks.
+/// The source of requests.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// So many clients, each again as soon as it is answered.
+    /// This many clients, each of which sends again as soon as it gets its response.
     Clients(usize),
-    /// So many requests a second.
+    /// This many requests a second.
     Rate(u64),
 }
 
-/// How a server works.
+/// The capacity of a server.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     threads: usize,
@@ -39,7 +40,8 @@ struct Server {
     sent: Vec<u64>,
 }
 
-/// What happens next: a request comes, or a server has answered what was sent at this time.
+/// The next event: a request arrives, or a server has answered the request that was sent at this
+/// time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Request,
@@ -137,7 +139,7 @@ impl Sim {
             && let Some(sent_us) = self.servers[at].queue.pop_front()
         {
             self.servers[at].busy += 1;
-            // Between half and one and a half times what it takes on average.
+            // Between half and one and a half times the average.
             let service_us = (self.servers[at].kind.service_us as f64 * (0.5 + self.chance())) as u64;
             self.schedule(service_us.max(1), Event::Answer(at, sent_us));
         }
@@ -211,12 +213,13 @@ fn load_leaves_a_slow_server_within_a_second_and_comes_back() {
                 let (before, rate) = (sim.last(SECOND_US)[0], sim.rate());
                 sim.servers[0].kind.service_us *= 10;
                 sim.run_for(2 * SECOND_US);
-                // The second second: it had one to move. With few answers a second it takes longer.
+                // The second second: the first was for moving the load. With few responses a second
+                // it takes longer.
                 let after = sim.last(SECOND_US)[0];
                 assert!(after <= 0.2 * before || rate < 100, "{by:?} {kind:?} {load:?} {count}: {before} -> {after}");
                 assert!(after > 0.0, "{by:?} {kind:?} {load:?} {count}: starved");
                 sim.servers[0].kind = kind;
-                // The little that it got lately is measured over as much as five seconds.
+                // The few recent responses are measured over as much as five seconds.
                 sim.run_for(8 * SECOND_US);
                 let back = sim.last(2 * SECOND_US)[0];
                 assert!(back > 0.8 / count as f64, "{by:?} {kind:?} {load:?} {count}: {back} again");
@@ -242,7 +245,7 @@ fn equal_servers_share_equally_and_nothing_oscillates() {
     }
 }
 
-/// A server that answers nothing at all is found by what is under way.
+/// A server that answers nothing at all is found by its requests in flight.
 #[test]
 fn load_leaves_a_server_that_hangs() {
     for by in ALL {
@@ -256,7 +259,7 @@ fn load_leaves_a_server_that_hangs() {
     }
 }
 
-/// A server from which nothing is known gets what the others get, no more.
+/// A server without measurements gets as much as the others, no more.
 #[test]
 fn an_unknown_server_is_one_of_many() {
     let kind = Kind { threads: 1_000, service_us: 5_000 };
