@@ -1,6 +1,8 @@
-//! The compiled configuration: what workers read. Built by weir-config, immutable, shared by all workers.
+//! The compiled configuration, which workers read. Built by weir-config, immutable, shared by all
+//! workers.
 //!
-//! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
+//! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default`
+//! gives them.
 
 mod announcement;
 mod cache;
@@ -55,50 +57,52 @@ pub use tcp::{NamesPlan, Serves, TcpPlan};
 pub use tuning::{Keepalive, Tunable, Tuning};
 pub use upgrade::UpgradePlan;
 
-/// Everything a worker needs to know.
+/// Everything that a worker needs to know.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Addresses to accept clients on.
     pub listeners: Vec<ListenerPlan>,
     /// Named groups of servers; routes refer to them by index.
     pub upstreams: Vec<UpstreamPlan>,
-    /// Which request goes where.
+    /// The upstream of each request.
     pub routes: RouteTable,
-    /// What a client may do.
+    /// Limits of clients.
     pub client: ClientPlan,
-    /// The access log; None, the default: there is none.
+    /// The access log; None, the default: no log.
     pub access_log: Option<AccessPlan>,
-    /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
+    /// Terms for clients of listeners that serve [`Serves::Forward`]; None: no such listeners.
     pub forward: Option<ForwardPlan>,
-    /// What becomes of connections of listeners that serve [`Serves::Tcp`].
+    /// Terms for connections of listeners that serve [`Serves::Tcp`].
     pub tcp: Vec<Arc<TcpPlan>>,
-    /// The files of users of all of that, each once.
+    /// All files of users in the plan, each once.
     pub users: Vec<Arc<Path>>,
-    /// Limits for each client; None, the default: there are none.
+    /// Limits for each client; None, the default: no limits.
     pub shield: Option<ShieldPlan>,
-    /// Where answers are stored; None, the default: no route has `cache`.
+    /// The store of responses; None, the default: no route has `cache`.
     pub cache: Option<CachePlan>,
-    /// How weir ends.
+    /// The shutdown of weir.
     pub shutdown: ShutdownPlan,
-    /// How names of servers are looked up.
+    /// The lookup of server names.
     pub discovery: DiscoveryPlan,
-    /// How it gives way to a new program.
+    /// The upgrade to a new program.
     pub upgrade: UpgradePlan,
-    /// Where it keeps which servers may not be pipelined.
+    /// The file of servers that may not be pipelined.
     pub pipeline_state: PipelineState,
-    /// Names by which browsers may ask the metrics listener, in lower case: `*` stands for all, `*.` and a domain for those below it. Default none:
-    /// only names that nobody else can have.
+    /// Host names that browsers may use for the metrics listener, in lower case: `*` stands for
+    /// all, `*.` and a domain for those below it. Default none: only names that no other party can
+    /// own.
     pub metrics_hosts: Vec<String>,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }
 
-/// How the clients of a listener speak TLS.
+/// TLS towards the clients of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsPlan {
-    /// Its certificates; at least one, of which the first is for clients that ask for no name that any has.
+    /// Its certificates; at least one. The first is for clients that ask for a name that none has,
+    /// or for no name.
     pub certificates: Vec<CertificatePlan>,
-    /// TLS 1.3 only. Default: 1.2, too.
+    /// TLS 1.3 only. Default: also 1.2.
     pub only_tls13: bool,
     /// Refuse clients that ask for a name that no certificate has, or for none. Default: no.
     pub strict_sni: bool,
@@ -106,22 +110,22 @@ pub struct TlsPlan {
     pub tickets: bool,
     /// A file with the keys of tickets, shared with other weirs; None, the default: keys of this process alone.
     pub ticket_keys: Option<PathBuf>,
-    /// Whether clients show certificates; None, the default: they are not asked. With it no session is resumed.
+    /// Client certificates; None, the default: not requested. With them no session is resumed.
     pub clients: Option<ClientCertificatesPlan>,
-    /// How long a handshake may take, microseconds. Default 10 s.
+    /// The time limit of a handshake, microseconds. Default 10 s.
     pub handshake_timeout_us: u64,
 }
 
-/// How the clients of a listener show by certificates who they are.
+/// Authentication of clients by certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificatesPlan {
     /// The CAs that may have signed them, in PEM.
     pub authorities: PathBuf,
-    /// Lists of those that were revoked, in PEM or DER; None, the default: nobody looks.
+    /// Revocation lists, in PEM or DER; None, the default: not checked.
     pub revocations: Option<PathBuf>,
-    /// Clients without one are refused. Default: only those with a bad one.
+    /// Clients without a certificate are refused. Default: only those with a bad one.
     pub required: bool,
-    /// Servers are told the certificate in Client-Cert (RFC 9440). Default: no.
+    /// Servers receive the certificate in Client-Cert (RFC 9440). Default: no.
     pub told: bool,
 }
 
@@ -132,41 +136,45 @@ pub struct CertificatePlan {
     pub certificate: PathBuf,
     /// The private key in PEM; may be the same file.
     pub key: PathBuf,
-    /// An OCSP response in DER, which clients get with it; None, the default: they get none. Only of listeners.
+    /// An OCSP response in DER, which clients get with the certificate; None, the default: they get
+    /// none. Only of listeners.
     pub ocsp: Option<PathBuf>,
 }
 
-/// How connections to the servers of an upstream speak TLS.
+/// TLS towards the servers of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsPlan {
-    /// Who may have signed the certificates of servers. Default [`TrustPlan::System`].
+    /// The issuers that are trusted to sign the certificates of servers. Default
+    /// [`TrustPlan::System`].
     pub trust: TrustPlan,
-    /// The name that certificates must have, and that is asked for (RFC 6066 §3); None, the default: that of each server as written.
+    /// The name that certificates must have, and that weir requests (RFC 6066 §3); None, the
+    /// default: that of each server as written.
     pub name: Option<String>,
-    /// What weir shows to servers that ask for a certificate; None, the default: nothing.
+    /// The certificate for servers that request one; None, the default: no certificate.
     pub certificate: Option<CertificatePlan>,
 }
 
 impl ServerTlsPlan {
-    /// The name that the certificate of a server must have: a DNS name, or an IP address, which may stand in brackets.
+    /// Returns the name that the certificate of a server must have: a DNS name, or an IP address,
+    /// which may be in brackets.
     pub fn name_of<'a>(&'a self, server: &'a ServerPlan) -> &'a str {
         self.name.as_deref().unwrap_or(server.host())
     }
 }
 
-/// Whose signature under the certificate of a server counts.
+/// The issuers that are trusted for the certificate of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrustPlan {
-    /// That of any CA that the operating system trusts.
+    /// Any CA that the operating system trusts.
     System,
-    /// That of a CA in this file, in PEM.
+    /// A CA in this file, in PEM.
     File(PathBuf),
-    /// Anybody's: whoever is between may read and change everything.
+    /// Any issuer: an attacker on the path may read and change everything.
     Anybody,
 }
 
 impl Plan {
-    /// `ban` of `shield`, if there is one.
+    /// Returns `ban` of `shield`, if configured.
     pub fn ban(&self) -> Option<&BanPlan> {
         self.shield.as_ref()?.ban.as_ref()
     }
@@ -177,8 +185,8 @@ impl Plan {
         self.routes.reads_paths() || of_limits()
     }
 
-    /// Whether servers learn from weir who a client is by its certificate: then Client-Cert and Client-Cert-Chain of clients are removed
-    /// (RFC 9440 §2.4), whichever listener they come from.
+    /// Whether weir passes client certificates to servers: then Client-Cert and Client-Cert-Chain
+    /// of clients are removed (RFC 9440 §2.4), whichever listener they come from.
     pub fn tells_certificates(&self) -> bool {
         let all = self.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.clients.as_ref());
         all.into_iter().any(|clients| clients.told)
@@ -188,24 +196,28 @@ impl Plan {
 /// A forward proxy: requests in absolute-form, and CONNECT.
 #[derive(Debug, Clone)]
 pub struct ForwardPlan {
-    /// Index in [`Plan::upstreams`] of the one that stands for all destinations. It has one server, whose address is not used, and
-    /// no route leads to it.
+    /// Index in [`Plan::upstreams`] of the upstream that represents all destinations. It has one
+    /// server, with an unused address, and no route leads to it.
     pub upstream: usize,
-    /// Which destinations may be used.
+    /// The destinations that may be used.
     pub policy: Policy,
-    /// File with the names and hashed passwords of users, as `weir passwd` writes it; None, the default: nobody is asked.
+    /// File with the names and hashed passwords of users, as `weir passwd` writes it; None, the
+    /// default: no authentication.
     pub users: Option<Arc<Path>>,
-    /// What the challenge calls itself (RFC 9110 §11.5). Default `weir`.
+    /// The realm of the challenge (RFC 9110 §11.5). Default `weir`.
     pub realm: String,
     /// Upstream connections of one client, 1-1,000; the least recently used one is closed for another. Default 16.
     pub destinations_max: u32,
-    /// Client connections of one user over all workers; with more: 429. None, the default: any number.
+    /// Client connections of one user over all workers; above that: 429. None, the default: any
+    /// number.
     pub user_connections_max: Option<u32>,
-    /// Requests a second of one user over all workers, with as many at once; with more: 429. None, the default: any number.
+    /// Requests a second of one user over all workers, with the same number as burst; above that:
+    /// 429. None, the default: any number.
     pub user_rate_max: Option<u32>,
-    /// Name servers that are asked; none, the default: those of the system (resolv.conf, and /etc/hosts first).
+    /// Name servers; none, the default: those of the system (resolv.conf, and /etc/hosts first).
     pub resolvers: Vec<SocketAddr>,
-    /// What `/proxy.pac` answers to clients that ask the proxy itself. None, the default: 404.
+    /// The response to `/proxy.pac` for clients that send the request to the proxy itself. None,
+    /// the default: 404.
     pub pac: Option<Bytes>,
 }
 
@@ -215,20 +227,20 @@ pub enum Pool {
     /// Requests of all clients follow each other on few connections. The default.
     #[default]
     Pipelined,
-    /// A connection has one request at a time, whoever's.
+    /// A connection has one request at a time, of any client.
     Shared,
-    /// Each client connection has one upstream connection, for as long as it lives, and shares it with nobody.
+    /// Each client connection has one upstream connection of its own, as long as it lives.
     Pinned,
     /// Each request has an upstream connection of its own.
     PerRequest,
     /// Pipelined, but requests have connections of their own while kept ones are measurably worse.
     Fresh,
-    /// Each connection of `tcp` has one: no word of the configuration, but of whom it is used by.
+    /// Each connection of `tcp` has one: not a word of the configuration, but the use by `tcp`.
     Tcp,
 }
 
 impl Pool {
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Pool::Pipelined => "pipelined",
@@ -240,7 +252,7 @@ impl Pool {
         }
     }
 
-    /// Those with which requests of all clients may follow each other.
+    /// Pools that let requests of all clients follow each other.
     pub const PIPELINED: [Pool; 2] = [Pool::Pipelined, Pool::Fresh];
 
     /// Whether connections belong to clients or requests, and are made when those need them.
@@ -254,74 +266,82 @@ impl Pool {
 pub struct UpstreamPlan {
     /// As written in the configuration.
     pub name: String,
-    /// At least one; maybe none in a plan that was just compiled, where they are in a file ([`DiscoveryPlan::files`]).
+    /// At least one. In a plan that was just compiled the list may be empty, if the servers are in
+    /// a file ([`DiscoveryPlan::files`]).
     pub servers: Vec<ServerPlan>,
-    /// How connections to them speak TLS; None, the default: they don't.
+    /// TLS of connections to them; None, the default: no TLS.
     pub tls: Option<ServerTlsPlan>,
     /// How connections to its servers are made.
     pub dial: Dial,
-    /// Which server gets the next request.
+    /// Chooses the server of the next request.
     pub balance: Method,
-    /// How long a server that comes, or comes back, takes to get its full share, 0-1 h. Default 0: at once.
+    /// How long a server that is added or recovers takes to get its full share, 0-1 h. Default 0:
+    /// at once.
     pub slow_start_us: u64,
     /// Binds sessions to servers; None: they are not.
     pub sticky: Option<Sticky>,
-    /// Whose requests use which connections.
+    /// Decides which requests use which connections.
     pub pool: Pool,
     /// How deep requests may follow each other on one connection. Only with [`Pool::PIPELINED`].
     pub pipeline: PipelineMode,
-    /// Whose requests may follow each other on one connection.
+    /// Decides whether requests of several clients may follow each other on one connection.
     pub share: Share,
-    /// A field name: weir sends an identifier in it and accepts only the answer that carries it back.
+    /// A field name: weir sends an identifier in it and accepts only the response that carries it
+    /// back.
     pub echo: Option<String>,
-    /// What else there is to pipelining.
+    /// Further options of pipelining.
     pub sharing: Sharing,
     /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
     pub queue_size: u32,
     /// How often requests are sent again after a loss, and which.
     pub retry: RetryPlan,
-    /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
+    /// From the receipt of a request to the beginning of its response. Default 60 s; over it: 504.
     pub forward_timeout_us: u64,
-    /// Between two pieces of an answer that has begun. Default 1 h; over it the answer is cut.
+    /// Between two pieces of a response that has begun. Default 1 h; over it the response is
+    /// truncated.
     pub answer_timeout_us: u64,
-    /// For one connect to be answered. Default 5 s.
+    /// The time limit of one connect. Default 5 s.
     pub connect_timeout_us: u64,
-    /// Failed connects in a row after which what waits for the server moves to others, or fails. Default 10.
+    /// Failed connects in a row after which the requests that wait for the server move to others,
+    /// or fail. Default 10.
     pub connect_retries: u32,
     /// weir is not ready while none of its servers can be used. Default false.
     pub required: bool,
-    /// Limits of a reply head.
+    /// Limits of a response head.
     pub head: weir_http::Limits,
-    /// Glitches of one connection, 1-1,000,000; with more it is made anew. None, the default: any number.
+    /// Glitches of one connection, 1-1,000,000; above that it is replaced. None, the default: any
+    /// number.
     pub glitches_max: Option<u32>,
     /// Requests that must not be pipelined although their method is safe.
     pub nonidempotent: Rules,
-    /// What suspends a server, at most [`FAILOVER_MAX`] rules. Default none.
+    /// Rules that suspend a server, at most [`FAILOVER_MAX`]. Default none.
     pub failover: Vec<FailoverRule>,
     /// How servers are probed; None, the default: not at all.
     pub health: Option<HealthPlan>,
-    /// What becomes of requests when no server is in use and reachable, but suspended ones are. Default try all.
+    /// The fate of requests when no server is in use and reachable, but suspended ones are. Default
+    /// try all.
     pub all_down: AllDown,
 }
 
-/// What an upstream says of requests that are sent again after a loss.
+/// Terms of an upstream for sending requests again after a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPlan {
-    /// How often one request may be. Default 5.
+    /// How often one request may be sent again. Default 5.
     pub per_request_max: u32,
-    /// Share of requests that may be, percent 0-100, on top of a small floor. Default 20.
+    /// Share of requests that may be sent again, percent 0-100, on top of a small floor. Default
+    /// 20.
     pub budget_percent: u32,
-    /// Also non-idempotent ones. Default false.
+    /// Non-idempotent requests as well. Default false.
     pub nonidempotent: bool,
 }
 
 /// Most `failover` rules of an upstream.
 pub const FAILOVER_MAX: usize = 16;
 
-/// One `failover` of an upstream: a server of which that happens so often is suspended.
+/// One `failover` of an upstream: a server with this many symptoms is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailoverRule {
-    /// What counts.
+    /// The symptom.
     pub symptom: Symptom,
     /// How many, over all workers, 1-10,000.
     pub limit: u32,
@@ -329,12 +349,12 @@ pub struct FailoverRule {
     pub window_us: u64,
 }
 
-/// `expect-body` of `health`. Looked for in the first 64 KiB of an answer, with its head.
+/// `expect-body` of `health`. Searched in the first 64 KiB of a response, including its head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyCheck {
     /// It contains this text, which is not empty.
     Contains(String),
-    /// This is the SHA-256 of all of it (FIPS 180-4).
+    /// All of it has this SHA-256 (FIPS 180-4).
     Sha256([u8; 32]),
 }
 
@@ -349,9 +369,9 @@ pub struct HealthPlan {
     pub host: Option<String>,
     /// Statuses that are good. Default 200-399.
     pub expect_status: Codes,
-    /// What the body must be. Default: anything.
+    /// The required body. Default: any.
     pub expect_body: Option<BodyCheck>,
-    /// Between two probes, a tenth less or more. Default 10 s.
+    /// Between two probes, varied by up to a tenth. Default 10 s.
     pub interval_us: u64,
     /// From the connect to the verdict. Default 5 s.
     pub timeout_us: u64,
@@ -378,7 +398,7 @@ impl Default for HealthPlan {
 }
 
 impl HealthPlan {
-    /// Whether a good answer to this request shows what a probe would.
+    /// Whether a good response to this request shows the same as a probe would.
     pub fn is_like(&self, method: &[u8], path: &[u8], host: &[u8]) -> bool {
         self.expect_body.is_none()
             && self.method.as_bytes() == method
@@ -390,42 +410,45 @@ impl HealthPlan {
 /// `all-down` of an upstream, or its `fallback`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllDown {
-    /// Suspended servers get the requests after all: when all look bad, the judgement is more likely wrong than all of them
-    /// dead. The default.
+    /// Suspended servers get the requests after all: when all look bad, the judgement is more
+    /// likely wrong than all of them are dead. The default.
     TryAll,
     /// Refused with 503.
     Refuse,
-    /// The upstream of this index has them, and all others that no server here can take (`fallback`). Chains end.
+    /// The upstream with this index gets them, and all others that no server here can take
+    /// (`fallback`). Chains end.
     Fallback(usize),
 }
 
-/// Whether requests may share a connection, and what becomes of those that do.
+/// Whether requests may share a connection, and the fate of those that do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// The target that a server is rehearsed with; None: one that clients ask for.
+    /// The target for the rehearsal of a server; None: one that clients request.
     pub rehearse: Option<String>,
-    /// Safe requests behind an answer that is far slower than usual are sent again on another connection. None: with
-    /// [`PipelineMode::Depth`], where they may stand behind any.
+    /// Safe requests behind a response that is far slower than usual are sent again on another
+    /// connection. None: with [`PipelineMode::Depth`], where they may be behind any request.
     pub escape: Option<bool>,
 }
 
 impl UpstreamPlan {
-    /// Failed connects in a row after which nothing waits for a server. Where others stand in, nobody waits for one that fails.
+    /// Returns the number of failed connects in a row after which nothing waits for a server. With
+    /// a fallback, nothing waits for a server that fails.
     pub fn connects_failed_max(&self) -> u32 {
         if self.fallback().is_some() { 1 } else { self.connect_retries.max(1) }
     }
 
-    /// Whether requests behind a late answer are sent again elsewhere.
+    /// Whether requests behind a late response are sent again elsewhere.
     pub fn escapes(&self) -> bool {
         self.sharing.escape.unwrap_or(matches!(self.pipeline, PipelineMode::Depth(_)))
     }
 
-    /// Whether its server is where each client has connected to. It is alone in its upstream then, and so are those that were there before.
+    /// Whether its server is the original destination of each client. That is then the only server
+    /// of its upstream, as are those that were there before.
     pub fn is_destination(&self) -> bool {
         self.servers.first().is_some_and(|server| server.address == Location::Destination)
     }
 
-    /// The index of the upstream that has what no server here can take.
+    /// Returns the index of the upstream that gets the requests that no server here can take.
     pub fn fallback(&self) -> Option<usize> {
         match self.all_down {
             AllDown::Fallback(upstream) => Some(upstream),
@@ -433,7 +456,7 @@ impl UpstreamPlan {
         }
     }
 
-    /// The lowest status that health wants to know of; above all statuses when there is none.
+    /// Returns the lowest status that matters to health; above all statuses if none does.
     pub fn notable_from(&self) -> u16 {
         let good = self.health.as_ref().filter(|health| health.expect_body.is_none());
         let bad = self.failover.iter().filter_map(|rule| rule.symptom.codes()).map(|codes| codes.first);

@@ -1,4 +1,4 @@
-//! What a connection to a server begins with where its upstream has `proxy-protocol`.
+//! The header at the start of a connection to a server, if its upstream has `proxy-protocol`.
 
 use std::net::SocketAddr;
 
@@ -11,33 +11,34 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// A header of the PROXY protocol, before anybody has written it.
+/// A header of the PROXY protocol before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
     /// How it is written.
     pub version: ProxyProtocol,
-    /// Whose connection it says it is.
+    /// The client that it announces.
     pub whose: Whose,
 }
 
-/// Whose connection one to a server is said to be, or as whose it is made.
+/// The client that a connection to a server is announced for, or made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// That of weir itself: a probe.
+    /// weir itself: a probe.
     Own,
-    /// That of a client on a unix socket, which has no address.
+    /// A client on a unix socket, which has no address.
     Unknown,
-    /// That of a client.
+    /// A client.
     Client {
-        /// Who that is, as docs/client-address.md says; port 0: not known.
+        /// Its address, as docs/semantics.md §17 says; port 0: not known.
         address: SocketAddr,
-        /// The driver's name for the connection that it came on: where that leads to is where the client has connected to.
+        /// The driver's name for the connection that it came on: its other address is where the
+        /// client has connected to.
         socket: u64,
     },
 }
 
 impl Whose {
-    /// Who the client is; None: nobody with an address.
+    /// Returns the address of the client; None: no client with an address.
     pub(crate) fn address(self) -> Option<SocketAddr> {
         if let Whose::Client { address, .. } = self { Some(address) } else { None }
     }

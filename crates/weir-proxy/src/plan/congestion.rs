@@ -1,14 +1,15 @@
-//! Which congestion control a connection has, where that is not left to the system; of several, each has its part of the connections.
+//! The congestion control of a connection, unless the system chooses it; several share the
+//! connections evenly.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::base::stamp::siphash;
 
-/// So many may share the connections of a listener or an upstream.
+/// Most congestion controls that may share the connections of a listener or an upstream.
 pub const ARMS_MAX: usize = 4;
 
-/// Which of a connection's two sides.
+/// A side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Towards the client.
@@ -18,7 +19,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// For status and metrics.
+    /// Returns the word for status and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Side::Client => "client",
@@ -26,7 +27,7 @@ impl Side {
         }
     }
 
-    /// The choice on one side says nothing of that on the other.
+    /// The choices on both sides are independent.
     fn key(self) -> [u64; 2] {
         [0x636f_6e67_6573_7469, self as u64]
     }
@@ -37,18 +38,18 @@ impl Side {
 pub struct Congestion(Option<Arc<[Arc<str>]>>);
 
 impl Congestion {
-    /// Of these; further ones than [`ARMS_MAX`] are left out.
+    /// Keeps these; beyond [`ARMS_MAX`] they are left out.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Congestion {
         let names: Vec<Arc<str>> = names.take(ARMS_MAX).map(Arc::from).collect();
         Congestion((!names.is_empty()).then(|| names.into()))
     }
 
-    /// All of them.
+    /// Returns all names.
     pub fn names(&self) -> &[Arc<str>] {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// That of connections of nobody in particular.
+    /// Returns the one for connections without a client.
     pub fn usual(&self) -> Option<&Arc<str>> {
         self.names().first()
     }
@@ -58,7 +59,8 @@ impl Congestion {
         self.names().len() > 1
     }
 
-    /// That of a connection of this client on this side: by a hash of the client's address and port, so that each has an equal part.
+    /// Returns the one for a connection of this client on this side: by a hash of the client's
+    /// address and port, so that each has an equal share.
     pub fn of(&self, side: Side, client: SocketAddr) -> Option<&Arc<str>> {
         if !self.is_divided() {
             return self.usual();
@@ -77,7 +79,8 @@ impl Congestion {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each has an equal part, a client keeps his, and the sides don't depend on each other. How: many ports of one client.
+    //! Proves: each has an equal share, a client keeps its own, and the sides do not depend on each
+    //! other. How: many ports of one client.
 
     use std::collections::BTreeMap;
 
@@ -96,7 +99,7 @@ mod tests {
             }
             let part = 32_000 / (names.len() * names.len());
             assert_eq!(pairs.len(), names.len() * names.len());
-            // Five times the deviation that chance has.
+            // Five times the standard deviation of a random choice.
             let near = part - part / 8..=part + part / 8;
             assert!(pairs.values().all(|count| near.contains(count)), "{pairs:?}");
         }

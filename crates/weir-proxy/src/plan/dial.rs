@@ -1,4 +1,4 @@
-//! How connections to servers are made, and from whose address.
+//! How connections to servers are made, and from which address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,51 +8,53 @@ use super::{Congestion, NO_ADDRESS, ProxyProtocol, Side, Tuning};
 /// How connections to the servers of an upstream are made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dial {
-    /// Each begins by saying whose it is. None, the default: it doesn't.
+    /// Each begins by announcing its client. None, the default: no announcement.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Where they come from.
+    /// Their source address.
     pub source: Source,
-    /// Their congestion controls; of several, which only an upstream of `tcp` has, each has its part.
+    /// Their congestion controls; several share the connections, which only an upstream of `tcp`
+    /// may have.
     pub congestion: Congestion,
-    /// Other options of their sockets. None, the default: there are none.
+    /// Other options of their sockets. None, the default: no options.
     pub tuning: Option<Arc<Tuning>>,
 }
 
-/// Where connections to servers come from.
+/// The source address of connections to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
-    /// From the address that the route has. The default.
+    /// The address that the route chooses. The default.
     #[default]
     Route,
-    /// From this one, of this machine.
+    /// This address of this machine.
     Address(IpAddr),
-    /// From the address and port of the client, whose packets come back through this machine; another port where that one is taken, or where the
-    /// client has had a connection for requests before. A connection that is nobody's, as that of a probe, comes from an address of this machine.
+    /// The address and port of the client, whose packets return through this machine; another port
+    /// if that is taken, or if the client has had a connection for requests before. A connection
+    /// without a client, such as that of a probe, comes from an address of this machine.
     Client,
 }
 
-/// How one connection is made, as far as that is not left to the kernel.
+/// How one connection is made, as far as the kernel does not decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// Where it comes from; port 0: any.
+    /// Its source address; port 0: any.
     pub from: Option<SocketAddr>,
-    /// That is a client's address, not one of this machine.
+    /// The source is a client's address, not one of this machine.
     pub is_client: bool,
     /// The name of its congestion control (tcp(7), TCP_CONGESTION). None: that of the system.
     pub congestion: Option<Arc<str>>,
-    /// It is one of several that are compared.
+    /// The congestion control is one of several that are compared.
     pub is_arm: bool,
     /// As [`Dial::tuning`].
     pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Dial {
-    /// Whether a connection is for one client, whom its server learns of by it.
+    /// Whether a connection is for one client and tells its server which one.
     pub fn names_client(&self) -> bool {
         self.proxy_protocol.is_some() || self.source == Source::Client
     }
 
-    /// How a connection is made that is for this client; None: as the kernel makes it.
+    /// Returns how a connection for this client is made; None: the kernel decides everything.
     pub(crate) fn way(&self, client: Option<SocketAddr>) -> Option<Box<Way>> {
         let client = client.filter(|client| client.ip() != NO_ADDRESS);
         let (from, is_client) = match self.source {
@@ -71,7 +73,8 @@ impl Dial {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a connection comes from where its upstream says, and a client's only where there is one. How: examples.
+    //! Proves: a connection comes from the source of its upstream, and from the client's address
+    //! only if the client has one. How: examples.
 
     use std::collections::BTreeSet;
 

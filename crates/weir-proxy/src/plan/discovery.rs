@@ -1,8 +1,9 @@
-//! Servers by their names: what a configuration says of looking them up, and the plan that comes of it when their addresses are known.
+//! Servers by their names: the configuration of lookups, and the plan with the addresses that were
+//! found.
 //!
-//! A plan that was just compiled has servers as they are written. [`Plan::located`] puts a server for each known address in the place of
-//! one that is written as a name; who looks names up calls it again when they have others. Pure.
-//! docs/discovery.md.
+//! A plan that was just compiled has servers as written. [`Plan::located`] replaces each server
+//! that is written as a name by a server for each known address; the resolver of names calls it
+//! again when addresses change. Pure. docs/semantics.md §15.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,18 +11,18 @@ use std::path::PathBuf;
 
 use super::{Place, Plan, SECOND_US, ServerPlan, UNLOCATED, UpstreamPlan};
 
-/// How names of servers are looked up.
+/// The lookup of server names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryPlan {
-    /// Name servers that are asked; none, the default: those of the system (resolv.conf, and /etc/hosts first).
+    /// Name servers; none, the default: those of the system (resolv.conf, and /etc/hosts first).
     pub resolvers: Vec<SocketAddr>,
-    /// Which addresses are used. Default [`Family::Any`].
+    /// The addresses that are used. Default [`Family::Any`].
     pub family: Family,
-    /// An answer holds for at least so long. Default 1 s.
+    /// Shortest lifetime of an answer. Default 1 s.
     pub ttl_min_us: u64,
-    /// An answer holds for at most so long. Default 5 min.
+    /// Longest lifetime of an answer. Default 5 min.
     pub ttl_max_us: u64,
-    /// How long an address that is in no answer any more stays in use. Default 30 s.
+    /// How long an address that is no longer in any answer remains in use. Default 30 s.
     pub hold_us: u64,
     /// By the name of an upstream as it is written: a file with further servers. Default none.
     pub files: BTreeMap<String, PathBuf>,
@@ -52,19 +53,21 @@ pub enum Family {
     V6,
 }
 
-/// What is known of where servers are.
+/// The known locations of servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    /// Places by what is written. A name that is not here has none.
+    /// Places by written name. A name that is missing has none.
     pub names: BTreeMap<String, Vec<Place>>,
-    /// Servers as they are written in files. One that is not here has none.
+    /// Servers as they are written in files. A file that is missing has none.
     pub files: BTreeMap<PathBuf, Vec<ServerPlan>>,
-    /// By the name of an upstream as it is written: servers that operators have added. They are written as addresses.
+    /// By the name of an upstream as it is written: servers that operators have added. They are
+    /// written as addresses.
     pub temporary: BTreeMap<String, Vec<ServerPlan>>,
 }
 
 impl Plan {
-    /// This plan, which was just compiled, with servers where their names and files say that they are.
+    /// Returns this plan, which was just compiled, with servers at the addresses of their names and
+    /// files.
     pub fn located(&self, known: &Known) -> Plan {
         let listed = |plan: &UpstreamPlan| known.files.get(self.discovery.files.get(plan.written_name())?);
         let located = |plan: &UpstreamPlan| {
@@ -72,17 +75,18 @@ impl Plan {
             plan.located([listed(plan), added].map(|servers| servers.map_or(&[][..], Vec::as_slice)), known)
         };
         let plan = Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() };
-        // So that a server is found by its slot at once.
+        // Finds a server by its slot at once.
         Plan { slots: plan.places(), ..plan }
     }
 
-    /// The servers of a plan in force that operators have added, by the written name of their upstream: those that are not gone.
+    /// Returns the servers of a plan in force that operators have added and not removed, by the
+    /// written name of their upstream.
     pub fn temporary(&self) -> BTreeMap<String, Vec<ServerPlan>> {
         let mut all: BTreeMap<String, Vec<ServerPlan>> = BTreeMap::new();
         for plan in self.upstreams.iter().filter(|plan| !plan.is_retired()) {
             for server in plan.present().filter(|server| server.temporary) {
                 let servers = all.entry(plan.written_name().to_owned()).or_default();
-                // Those that are derived for another `pool` have the same.
+                // Upstreams that are derived for another `pool` have the same.
                 if servers.iter().all(|other| other.name != server.name) {
                     servers.push(ServerPlan { weight_ordered: None, ..server.clone() });
                 }
@@ -91,31 +95,32 @@ impl Plan {
         all
     }
 
-    /// The names of its servers, as written.
+    /// Returns the names of its servers, as written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let servers = self.upstreams.iter().flat_map(|plan| &plan.servers);
         servers.filter(|server| server.is_name()).map(|server| server.written.as_str())
     }
 }
 
-/// The name in the configuration of an upstream of this name: behind that of one which was derived for another `pool` stands that.
+/// Returns the configured name of an upstream: a derived upstream has its `pool` behind that.
 pub fn written_name(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
 impl UpstreamPlan {
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub fn written_name(&self) -> &str {
         written_name(&self.name)
     }
 
-    /// With servers that a file lists, and those that operators have added.
+    /// Adds the servers that a file lists, and those that operators have added.
     fn located(&self, [listed, added]: [&[ServerPlan]; 2], known: &Known) -> UpstreamPlan {
         let (mut servers, mut seen) = (Vec::new(), BTreeSet::new());
         let listed = listed.iter().map(|server| ServerPlan { found: true, ..server.clone() });
         let added = added.iter().map(|server| ServerPlan { found: true, temporary: true, ..server.clone() });
         for server in self.servers.iter().cloned().chain(listed).chain(added) {
-            // What is written here comes before what a file says of the same server, and both before what was added.
+            // A server of the configuration precedes the same server of a file, and both precede
+            // one that was added.
             if seen.contains(&server.written) {
                 continue;
             }
@@ -127,13 +132,13 @@ impl UpstreamPlan {
             } else {
                 servers.push(server);
             }
-            // One without any address is not here yet.
+            // A server without any address does not exist yet.
             if servers.len() > before {
                 seen.insert(written);
             }
         }
         if servers.is_empty() {
-            // An upstream always has a server. This one gets nothing.
+            // An upstream always has a server. This server gets nothing.
             let nobody = self.servers.first().cloned().unwrap_or_else(|| ServerPlan::new(&self.name, UNLOCATED));
             servers.push(ServerPlan { retired: true, ..nobody });
         }
@@ -145,8 +150,8 @@ impl UpstreamPlan {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: servers stand where their names and files say, each once, and an upstream without any has one that gets nothing. How:
-    //! examples.
+    //! Proves: servers have the addresses of their names and files, each once, and an upstream
+    //! without any has one that gets nothing. How: examples.
 
     use super::*;
     use crate::placement::sticky::{Cookie, Sticky};
@@ -160,7 +165,7 @@ mod tests {
         }
     }
 
-    /// One upstream, for which there is a file.
+    /// Returns a plan with one upstream, which has a file.
     fn written(plan: UpstreamPlan) -> Plan {
         let files = [("app".to_owned(), PathBuf::from("list"))].into();
         let discovery = DiscoveryPlan { files, ..DiscoveryPlan::default() };
@@ -186,7 +191,7 @@ mod tests {
         assert_eq!(plan.servers[0].weight, 50, "what is written comes first");
         let cookie = |at| plan.sticky.as_ref().and_then(|sticky| sticky.cookie(at));
         assert!((0..4).all(|at| cookie(at).is_some()) && cookie(0) != cookie(1) && cookie(4).is_none());
-        // Again, as when names have other addresses.
+        // Once more, with other addresses.
         let again = |known| written.located(&known).upstreams.remove(0);
         assert_eq!(names(&again(known(&[2], &[]))), ["10.0.0.9:80", "a.test@10.0.0.2:80"]);
         assert_eq!(names(&again(Known::default())), ["10.0.0.9:80"]);

@@ -1,23 +1,24 @@
-//! What a client comes in by, and what it may speak there.
+//! How a client came in, and the protocols that it may speak there.
 
 use std::net::SocketAddr;
 
 use super::Serves;
 
-/// What a client comes in by: a listener, with the terms on which it was accepted.
+/// How a client came in: its listener, with the terms on which it was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entrance {
-    /// Which one of the worker's. The number is never given to another one.
+    /// The number of the worker's listener. It is never reused.
     pub listener: u32,
-    /// What its clients may ask for.
+    /// What its clients may request.
     pub serves: Serves,
-    /// What this client may speak, or does speak.
+    /// The protocols that this client may speak, or speaks.
     pub protocols: Protocols,
-    /// Where the client has connected to, when that is not this machine: its listener takes connections to other addresses.
+    /// The original destination of the client, if that is not this machine: its listener takes
+    /// connections to other addresses.
     pub destination: Option<SocketAddr>,
-    /// The same when that is this machine.
+    /// The original destination if that is this machine.
     pub own: Option<SocketAddr>,
-    /// The listener is about to go: who had connected before may ask once.
+    /// The listener is about to close: a client that had connected before may send one request.
     pub is_leaving: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where clients are listened for.
+//! Listeners for clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,32 +8,37 @@ use super::{Congestion, Location, Protocols, Serves, TlsPlan, Tuning};
 /// One address, or one path, that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerPlan {
-    /// An address is bound with SO_REUSEPORT by each worker; of a unix socket all have a descriptor.
+    /// Each worker binds an address with SO_REUSEPORT; all workers share the descriptor of a unix
+    /// socket.
     pub address: Location,
-    /// Who may connect to a unix socket: its mode, at most 0o777. Default 0o660.
+    /// The mode of a unix socket, at most 0o777: who may connect. Default 0o660.
     pub mode: u32,
     /// The group of a unix socket, by its number; None, the default: that of weir.
     pub group: Option<u32>,
     /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
     pub backlog: u32,
-    /// What its clients may ask for. Default [`Serves::Reverse`].
+    /// What its clients may request. Default [`Serves::Reverse`].
     pub serves: Serves,
-    /// How its clients speak TLS; None, the default: they don't.
+    /// TLS of its clients; None, the default: no TLS.
     pub tls: Option<TlsPlan>,
-    /// Which versions of HTTP they may speak.
+    /// Versions of HTTP that they may speak.
     pub protocols: Protocols,
-    /// They come through load balancers, trusted proxies, who say by the PROXY protocol who they are. Default: they don't.
+    /// They come through load balancers, trusted proxies, which announce them by the PROXY
+    /// protocol. Default: they do not.
     pub proxy_protocol: bool,
-    /// It takes connections to any address whose packets are led to it (ip(7), IP_TRANSPARENT). Default false.
+    /// It takes connections to any address whose packets are routed to it (ip(7), IP_TRANSPARENT).
+    /// Default false.
     pub transparent: bool,
-    /// The congestion controls of its clients' connections; of several, which only a listener of `tcp` has, each has its part.
+    /// The congestion controls of its clients' connections; several share the connections, which
+    /// only a listener of `tcp` may have.
     pub congestion: Congestion,
-    /// Other options of its socket, which its clients' connections have, too. None, the default: there are none.
+    /// Other options of its socket, which its clients' connections inherit. None, the default: no
+    /// options.
     pub tuning: Option<Arc<Tuning>>,
 }
 
 impl ListenerPlan {
-    /// A listener with the default backlog.
+    /// Returns a listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
         ListenerPlan {
             address: address.into(),
@@ -50,7 +55,7 @@ impl ListenerPlan {
         }
     }
 
-    /// The interface by which alone its clients come.
+    /// Returns the only interface that its clients come by.
     pub fn device(&self) -> Option<&str> {
         self.tuning.as_ref()?.device.as_deref()
     }

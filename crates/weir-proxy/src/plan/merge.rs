@@ -1,12 +1,14 @@
-//! The successor of a plan that is in use: what another configuration says, with everybody who is in both in the same place.
+//! The successor of a plan in use: another configuration, with everything that is in both in the
+//! same place.
 //!
-//! An upstream is known by its name, a server by its name, its address and how many connections it may have. Who is in both
-//! configurations keeps index and slot, and with them all that is known, counted and under way; who is new comes behind all others; who
-//! is missing stays as a tombstone (`retired`), which gets nothing new and takes its place again when it comes back, unless nothing is
-//! left there and another one of its upstream has been given it. Some options of an upstream are part of what its connections and its
-//! requests are: with others of those it is a new one that takes the name over
-//! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there.
-//! docs/reload.md.
+//! An upstream is identified by its name; a server by its name, its address and its numbers of
+//! connections. If it is in both configurations, it keeps index and slot, and with them everything
+//! that is known, counted and in progress. A new one is appended. A missing one remains as a
+//! tombstone (`retired`), which gets nothing new and takes its place again when it returns, unless
+//! nothing is left there and another server of its upstream has been given the place. Some options
+//! of an upstream are part of what its connections and its requests are: with a change of those, a
+//! new upstream takes the name over ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of
+//! slots, for everything that ever existed. docs/semantics.md §13.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,10 +19,10 @@ use super::{AllDown, ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 /// Servers that may be added while weir runs, over all upstreams.
 pub const SERVERS_SPARE: usize = 1024;
 
-/// There is no room for so many servers.
+/// The servers need more slots than there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
-    /// Slots there are.
+    /// Number of slots.
     pub slots: usize,
 }
 
@@ -30,23 +32,25 @@ impl fmt::Display for Full {
     }
 }
 
-/// By listener of another plan: which one of the old plan it is, whose socket and clients stay. Known by its address; port 0, of which there
-/// may be several, in order. One of another interface is another one: sockets share a port with those of their own.
+/// Returns for each listener of another plan the one of the old plan whose socket and clients it
+/// keeps. It is identified by its address; those on port 0, of which there may be several, in
+/// order. With another interface it is another listener: sockets share a port with those of their
+/// interface.
 pub fn kept(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Option<usize>> {
     let key = |one: &ListenerPlan| (one.address.clone(), one.device().map(str::to_owned));
     let mut known: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    // The first of each stands last, where it is taken from.
+    // The first of each is last, where it is taken from.
     old.iter().enumerate().rev().for_each(|(at, one)| known.entry(key(one)).or_default().push(at));
     new.iter().map(|one| known.get_mut(&key(one))?.pop()).collect()
 }
 
 impl Plan {
-    /// What `wanted`, which was just compiled, says, with everybody in their place. Listeners and the access log are those of `wanted`:
-    /// whether a running worker can do with them is the caller's affair ([`kept`]). `vacant` are slots of servers that are gone, at
-    /// which no worker has anything left: others of the same upstream may have them.
+    /// Returns the plan of `wanted`, which was just compiled, with everything in its place.
+    /// Listeners and the access log are those of `wanted`: the caller decides whether a running
+    /// worker can use them ([`kept`]). `vacant` are slots of removed servers at which no worker has
+    /// anything left: others of the same upstream may have them.
     ///
-    /// # Errors
-    /// [`Full`]: more than `slots_max` servers, those that are gone included.
+    /// # Errors [`Full`]: more than `slots_max` servers, removed ones included.
     pub fn merged(&self, mut wanted: Plan, slots_max: usize, vacant: &BTreeSet<usize>) -> Result<Plan, Full> {
         let full = Full { slots: slots_max };
         let plans = std::mem::take(&mut wanted.upstreams);
@@ -100,14 +104,16 @@ impl Plan {
         if let (Some(cache), Some(old)) = (&mut next.cache, &self.cache) {
             cache.store.clone_from(&old.store);
         }
-        // Nobody else has heard of a name that is chosen at random.
+        // No other party has seen a name that is chosen at random.
         next.client.head.pseudonym = next.client.via_name.unwrap_or(self.client.head.pseudonym);
         Ok(next)
     }
 
-    /// The same with the upstreams and servers of its successor, to which nothing leads yet, and without taking any away: what each worker
-    /// has to know before the first of them has the successor itself, because they tell each other of servers by their slots. Who has
-    /// been given the slot of another is not there yet: what is known of that one is forgotten in this step.
+    /// Returns this plan with the upstreams and servers of its successor added, to which nothing
+    /// leads yet, and without removing any. Each worker needs it before the first worker has the
+    /// successor itself, because they name servers to each other by slot. A server that has been
+    /// given the slot of another is not in it yet: this step forgets what is known of the old
+    /// server.
     pub fn widened(&self, next: &Plan) -> Plan {
         let mut wide = Plan { upstreams: next.upstreams.clone(), slots: next.slots.clone(), ..self.clone() };
         for (old, plan) in self.upstreams.iter().zip(&mut wide.upstreams) {
@@ -127,7 +133,7 @@ impl Plan {
         servers.is_some_and(|((_, old), (_, new))| !old.is_same(new))
     }
 
-    /// The same with another weight of a server, or with that of the configuration again.
+    /// Returns the plan with another weight of a server, or with the configured weight again.
     pub fn weighted(&self, slot: usize, weight: Option<u32>) -> Plan {
         let mut next = Plan { slots: self.places(), ..self.clone() };
         if let Some((upstream, index)) = next.slots.get(slot) {
@@ -138,15 +144,15 @@ impl Plan {
 }
 
 impl UpstreamPlan {
-    /// The same, no more in the configuration.
+    /// Returns it as no longer configured.
     fn retired(&self) -> UpstreamPlan {
         let mut plan = self.clone();
         plan.servers.iter_mut().for_each(|server| server.orphaned = true);
         plan
     }
 
-    /// Whether one with other options can take the place of this one while requests are under way: nothing is different that is part of
-    /// what a connection, a queue or a judgement is.
+    /// Whether an upstream with other options can take the place of this one while requests are in
+    /// progress: everything is equal that is part of a connection, a queue or a judgement.
     pub fn fits(&self, other: &UpstreamPlan) -> bool {
         #[cfg(test)]
         tests::count();
@@ -164,8 +170,8 @@ impl UpstreamPlan {
             && self.is_destination() == other.is_destination()
     }
 
-    /// This one, with its servers where those of `old` are that are the same, and of the others the first in the places that are
-    /// `free`. `namesake` had the name until now.
+    /// Returns this upstream with its servers in the places of the same servers in `old`, and the
+    /// first of the others in the places that are `free`. `namesake` had the name until now.
     fn following(mut self, old: &[ServerPlan], namesake: Option<&UpstreamPlan>, mut free: Vec<usize>) -> UpstreamPlan {
         let mut servers: Vec<ServerPlan> =
             old.iter().map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() }).collect();
@@ -187,7 +193,7 @@ impl UpstreamPlan {
             });
             let before = before.filter(|one| one.weight == server.weight);
             server.weight_ordered = before.and_then(|one| one.weight_ordered);
-            // One that takes a name over has what is behind it, as who is new.
+            // A server that takes a name over gets a place behind it, as a new one does.
             let namesakes = of(&server.name);
             let known = namesakes.iter().copied().find(|at| old[*at].is_same(&server));
             let Some(at) = known.or_else(|| namesakes.is_empty().then(|| free.next()).flatten()) else {
@@ -203,7 +209,7 @@ impl UpstreamPlan {
     }
 }
 
-/// Places of servers by their names, ascending.
+/// Returns the places of servers by their names, ascending.
 fn by_name(servers: &[ServerPlan]) -> BTreeMap<&str, Vec<usize>> {
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     servers.iter().enumerate().for_each(|(at, server)| places.entry(&server.name).or_default().push(at));
@@ -211,7 +217,7 @@ fn by_name(servers: &[ServerPlan]) -> BTreeMap<&str, Vec<usize>> {
 }
 
 impl ServerPlan {
-    /// Whether it is the same server, whose connections may stay.
+    /// Whether it is the same server, which may keep its connections.
     pub(crate) fn is_same(&self, other: &ServerPlan) -> bool {
         #[cfg(test)]
         tests::count();

@@ -1,15 +1,15 @@
-//! Addresses of clients and of proxies in front of weir: ranges of them, and where proxies say them.
+//! Addresses of clients and of proxies in front of weir: ranges, and the fields that name them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::UNIX;
 
-/// The address of a client that comes over a unix socket, and has none. Nobody else has it: no connection of TCP (RFC 4291 §2.5.2), and
-/// what is said by others is not taken for it.
+/// The address of a client that comes over a unix socket and has none. No other client has it: no
+/// TCP connection can (RFC 4291 §2.5.2), and a stated address is never taken for it.
 pub const NO_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// An address of a client for people; of one that has none [`UNIX`], as others say.
+/// Displays the address of a client; for a client without address [`UNIX`].
 #[derive(Debug, Clone, Copy)]
 pub struct Shown(pub IpAddr);
 
@@ -19,7 +19,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// The field in which trusted proxies say who the client is.
+/// The field in which trusted proxies name the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressField {
     /// X-Forwarded-For.
@@ -28,7 +28,7 @@ pub enum AddressField {
     Forwarded,
 }
 
-/// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
+/// Bits in front of the IPv4 address in a mapped address (RFC 4291 §2.5.5.2).
 const MAPPED_BITS: u32 = 96;
 
 /// An address range.
@@ -41,11 +41,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// All clients that come over unix sockets, and nobody else; written [`UNIX`].
+    /// All clients that come over unix sockets, and no others; written [`UNIX`].
     pub const LOCAL: Network = Network { address: NO_ADDRESS, prefix_bits: u8::MAX };
 
-    /// Whether a client is meant. One that has no address is in [`Network::LOCAL`] and in no range; as a destination its stand-in is
-    /// an address like others, for which there is [`Network::contains`].
+    /// Whether a client is in it. A client without address is in [`Network::LOCAL`] and in no
+    /// range. As a destination its stand-in is an ordinary address, for [`Network::contains`].
     pub fn has_client(&self, client: IpAddr) -> bool {
         if client == NO_ADDRESS || *self == Network::LOCAL {
             return client == NO_ADDRESS && *self == Network::LOCAL;
@@ -53,8 +53,8 @@ impl Network {
         self.contains(client)
     }
 
-    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, in the range (whose bits in front of it
-    /// then don't count) as in what is looked for.
+    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, both in the
+    /// range (whose bits in front of it then do not count) and as `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.prefix_bits);
         match (self.address, self.address.to_canonical(), address.to_canonical()) {

@@ -1,32 +1,33 @@
-//! One server of an upstream: where it is, and what it gets.
+//! One server of an upstream: its address, and its share.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the path of a unix socket is written behind.
+/// The prefix of a written unix socket path.
 pub const UNIX: &str = "unix:";
 
-/// The server that is where its client has connected to.
+/// The server at the original destination of each client.
 pub const ORIGINAL_DESTINATION: &str = "original-destination";
 
-/// The address of a server whose name has none yet. Nobody connects to it.
+/// The address of a server whose name has none yet. No connection is made to it.
 pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// Where a server is, or where clients are listened for.
+/// The location of a server, or of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Location {
     /// At an address and a port of TCP.
     Network(SocketAddr),
-    /// Of a server: where its client has connected to ([`Entrance::destination`](super::Entrance::destination)).
+    /// Of a server: the original destination of its client
+    /// ([`Entrance::destination`](super::Entrance::destination)).
     Destination,
     /// On this machine, at the path of a unix socket (unix(7)), of at most 107 bytes.
     Unix(Arc<Path>),
 }
 
 impl Location {
-    /// The place that is written so: `address:port`, or [`UNIX`] and a path; None: it is none.
+    /// Parses `address:port`, or [`UNIX`] and a path; None: it is neither.
     pub fn read(written: &str) -> Option<Location> {
         match written.strip_prefix(UNIX) {
             Some(path) => Some(Location::Unix(Path::new(path).into())),
@@ -34,7 +35,7 @@ impl Location {
         }
     }
 
-    /// Its address; None: it is a path.
+    /// Returns its address; None: it is a path.
     pub fn network(&self) -> Option<SocketAddr> {
         if let Location::Network(address) = self { Some(*address) } else { None }
     }
@@ -56,12 +57,12 @@ impl fmt::Display for Location {
     }
 }
 
-/// An address of a name.
+/// One address of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// With its port.
+    /// The address with its port.
     pub address: SocketAddr,
-    /// Percent of the weight that is written, 1-100.
+    /// Percent of the written weight, 1-100.
     pub share: u32,
     /// Used only when no other can be.
     pub backup: bool,
@@ -76,42 +77,46 @@ impl From<SocketAddr> for Place {
 /// One upstream address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerPlan {
-    /// What it is called: as written, or where that is the name of several, `host@address:port`.
+    /// Its name: as written, or, if that is the name of several, `host@address:port`.
     pub name: String,
     /// As written: `host:port`, the name of a service (RFC 2782), `_http._tcp.host`, or `unix:` with a path.
     pub written: String,
     /// It is not written in the configuration itself: an address of a name, out of a file, or temporary. Default false.
     pub found: bool,
-    /// An operator has added it while weir runs; it is written nowhere. Default false.
+    /// An operator has added it while weir runs; it is in no file. Default false.
     pub temporary: bool,
-    /// Where it is; [`UNLOCATED`] in a plan that was just compiled, when a name is written.
+    /// Its location; [`UNLOCATED`] in a plan that was just compiled, if it is written as a name.
     pub address: Location,
-    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
-    /// `connections`: all are made at start, and remade at once. None of the three means anything for a private one
-    /// ([`super::Pool::is_private`]).
+    /// Connections kept established also without traffic, in total over all workers, 0 to
+    /// `connections`. Default 1. If equal to `connections`, all are made at start, and remade at
+    /// once. None of the three has a meaning for private connections ([`super::Pool::is_private`]).
     pub connections_min: u32,
-    /// Connections made for what shares them, in total over all workers, 1-65,535: how many requests the server may have to work
-    /// on at once while nothing holds a connection. Default 32.
+    /// Connections made for requests that share them, in total over all workers, 1-65,535: how many
+    /// requests the server may work on at once while nothing holds a connection. Default 32.
     pub connections: u32,
-    /// Connections made when others are held by what does not share, in total over all workers, `connections` to 65,535: uploads
-    /// that are not complete, answers that are large, late or endless, non-idempotent requests, tunnels, slow readers. Default 1024.
+    /// Connections made when others are held by requests that do not share, in total over all
+    /// workers, `connections` to 65,535: incomplete uploads, responses that are large, late or
+    /// endless, non-idempotent requests, tunnels, slow readers. Default 1024.
     pub connections_max: u32,
-    /// Connections of `tcp` to it, in total over all workers, 1-1,000,000; with more another server is chosen. None, the default: any number.
+    /// Connections of `tcp` to it, in total over all workers, 1-1,000,000; above that another
+    /// server is chosen. None, the default: any number.
     pub tcp_connections_max: Option<u32>,
     /// Share of requests relative to the other servers, 1-100. Default 50.
     pub weight: u32,
-    /// What an operator ordered instead of `weight`, 1-100. None, the default: nothing.
+    /// The weight that an operator ordered in place of `weight`, 1-100. None, the default: no
+    /// order.
     pub weight_ordered: Option<u32>,
     /// Used only when no other server can be. Default false.
     pub backup: bool,
-    /// Its upstream has it no more in the configuration: it gets nothing new. Default false.
+    /// Its upstream no longer has it in the configuration: it gets nothing new. Default false.
     pub retired: bool,
-    /// The configuration has its upstream no more: no route leads there, what was routed before is finished. Default false.
+    /// The configuration no longer has its upstream: no route leads there, and requests that were
+    /// routed before are finished. Default false.
     pub orphaned: bool,
 }
 
 impl ServerPlan {
-    /// A server with the default connections and weight.
+    /// Returns a server with the default connections and weight.
     pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
         ServerPlan {
             name: name.to_owned(),
@@ -131,7 +136,7 @@ impl ServerPlan {
         }
     }
 
-    /// The server that is written as a [place](Location::read); None: it is written as a name.
+    /// Parses a server that is written as a [place](Location::read); None: it is written as a name.
     pub fn read(written: &str) -> Option<ServerPlan> {
         let address = match written {
             ORIGINAL_DESTINATION => Location::Destination,
@@ -140,7 +145,8 @@ impl ServerPlan {
         Some(ServerPlan { address, ..ServerPlan::new(written, UNLOCATED) })
     }
 
-    /// The host as written: without the port, or without the two labels that name a service. That of a unix socket is `localhost`.
+    /// Returns the host as written: without the port, or without the two labels that name a
+    /// service. For a unix socket it is `localhost`.
     pub fn host(&self) -> &str {
         if matches!(self.address, Location::Unix(_)) {
             return "localhost";
@@ -151,7 +157,8 @@ impl ServerPlan {
         self.written.rsplit_once(':').map_or(self.written.as_str(), |(host, _)| host)
     }
 
-    /// What a request for it calls it: host and port as written, or the host alone of a service or a unix socket.
+    /// Returns the authority for requests to it: host and port as written, or the host alone for a
+    /// service or a unix socket.
     pub fn authority(&self) -> &str {
         let has_port = !self.is_service() && matches!(self.address, Location::Network(_));
         if has_port { &self.written } else { self.host() }
@@ -162,12 +169,12 @@ impl ServerPlan {
         self.written.starts_with('_') && !self.written.contains(':')
     }
 
-    /// Whether a name is written whose addresses are not put in yet.
+    /// Whether it is written as a name without known addresses.
     pub fn is_name(&self) -> bool {
         self.address == Location::Network(UNLOCATED)
     }
 
-    /// This one at one of the places of its name.
+    /// Returns this server at one of the places of its name.
     pub(super) fn at(&self, place: &Place) -> ServerPlan {
         let name = if self.is_service() { &self.written } else { self.host() };
         ServerPlan {
@@ -183,7 +190,7 @@ impl ServerPlan {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what a server is called, whatever is written. How: examples.
+    //! Proves: how a server is named, for each way to write it. How: examples.
 
     use super::*;
 

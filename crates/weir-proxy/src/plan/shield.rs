@@ -1,5 +1,5 @@
-//! `shield`: which limits there are, whom they are for, and what becomes of who is over one.
-//! docs/limits.md.
+//! `shield`: limits, the clients that they apply to, and the consequences of exceeding one.
+//! docs/semantics.md §21.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,63 +17,64 @@ use crate::upstream::health::Codes;
 
 /// Most limits.
 pub const LIMITS_MAX: usize = 64;
-/// Most limits of requests in progress: what one request may hold.
+/// Most limits of requests in progress: the most places that one request may hold.
 pub const IN_PROGRESS_MAX: usize = 4;
-/// The group whose accounts say how many connections a client has. Group 0 is the table's own.
+/// The group of accounts with the number of connections of each client. Group 0 is the table's own.
 pub(crate) const CONNECTIONS: u32 = 1;
-/// The group whose accounts say what clients have offended.
+/// The group of accounts with the offences of clients.
 pub(crate) const OFFENCES: u32 = u32::MAX;
 
 /// All of `shield`.
 #[derive(Debug, Clone)]
 pub struct ShieldPlan {
-    /// Nobody is refused: it is counted who would be. Default false.
+    /// No client is refused: weir counts how many would be. Default false.
     pub observe: bool,
-    /// What is one client.
+    /// The addresses that make up one client.
     pub prefix: Prefix,
     /// IPv6 networks of one /48 become one client when many of them are refused. Default true.
     pub aggregate: bool,
-    /// Whom no limit is for.
+    /// Clients that no limit applies to.
     pub allow: Vec<Network>,
     /// In the order of the file: the first that refuses decides.
     pub limits: Vec<LimitPlan>,
-    /// Who is banned, and for how long. None: nobody but whom an operator bans.
+    /// Which clients are banned, and for how long. None: only those that an operator bans.
     pub ban: Option<BanPlan>,
-    /// How long a refusal waits by [`Over::Tarpit`], microseconds. Default 10 s.
+    /// How long a refusal waits with [`Over::Tarpit`], microseconds. Default 10 s.
     pub tarpit_us: u64,
-    /// How many of them wait at a time, of each worker. Default 1000.
+    /// How many of them wait at a time, for each worker. Default 1000.
     pub tarpit_max: u32,
-    /// The accounts. Its key has to be set by whoever runs the plan.
+    /// The accounts. The program that runs the plan has to set their key.
     pub seed: Arc<TableSeed>,
-    /// Groups that were ever given out: no number is given to others.
+    /// The highest group ever assigned: no number is reused.
     groups: u32,
 }
 
-/// `ban`: what a client may offend, and what follows. docs/bans.md.
+/// `ban`: how many offences a client may commit, and the consequences. docs/semantics.md §22.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BanPlan {
-    /// So many refusals, in so much time, are borne; the next one is one too many.
+    /// This rate of refusals is tolerated; the next one is one too many.
     pub offences: Rate,
-    /// How long the first ban of a client is, seconds, at least 1.
+    /// The length of the first ban of a client, seconds, at least 1.
     pub for_s: u64,
-    /// By what each further one is longer.
+    /// The factor by which each further ban is longer.
     pub grow: u32,
-    /// How long one is at most, and for how long one that is over counts, seconds.
+    /// The longest ban, and how long an ended one counts, seconds.
     pub max_s: u64,
-    /// How many at a time.
+    /// How many bans at a time.
     pub bans_max: usize,
-    /// By what packets of who is banned are dropped, if weir may have that.
+    /// The mechanism that drops packets of banned clients, if weir has the privilege.
     pub via: BanVia,
-    /// Which packets.
+    /// The packets that it drops.
     pub scope: BanScope,
-    /// Where they are kept over a restart. None: where the service manager says, if it does.
+    /// The file that keeps bans over a restart. None: in the state directory that the service
+    /// manager names, if any.
     pub state: Option<Box<Path>>,
 }
 
-/// By what packets of who is banned are dropped.
+/// The mechanism that drops packets of banned clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BanVia {
-    /// By nothing: weir resets connections.
+    /// None: weir resets connections.
     User,
     /// A table of nftables. Default.
     Nft,
@@ -81,7 +82,7 @@ pub enum BanVia {
     Xdp(Box<[Box<str>]>),
 }
 
-/// Which packets of who is banned the kernel drops.
+/// The packets of banned clients that the kernel drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BanScope {
     /// Those to ports of listeners.
@@ -111,67 +112,70 @@ impl Default for BanPlan {
 pub struct LimitPlan {
     /// As written.
     pub name: Box<str>,
-    /// What is counted, and how much of it may be.
+    /// The property that is counted, and its limit.
     pub terms: Terms,
-    /// What becomes of one too many.
+    /// The consequence for the excess.
     pub over: Over,
-    /// Nothing does, but it is counted. Default false.
+    /// No consequence, only counted. Default false.
     pub observe: bool,
-    /// Whom it counts. Of connections: their clients.
+    /// The accounts that it counts in. For connections: their clients.
     pub by: By,
-    /// Which requests count. Of connections: all.
+    /// The requests that count. For connections: all.
     pub requests: RequestMatch,
-    /// Which answers do, by their status. Of other terms: none.
+    /// The responses that count, by status. For other terms: none.
     pub answers: Vec<Codes>,
-    /// What has become of them.
+    /// Counters of the outcomes.
     pub tally: Arc<Tally>,
     /// Accounts for values that the table has no room for.
     pub(crate) shared: Arc<Shared>,
-    /// Where it stands in accounts.
+    /// Its place in accounts.
     pub(crate) seat: Seat,
 }
 
-/// What a limit counts of each client.
+/// The property of each client that a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Terms {
-    /// New connections, so many in a time.
+    /// The rate of new connections.
     Connections(Rate),
     /// Connections that are open.
     Open(u32),
-    /// Requests, so many in a time.
+    /// The rate of requests.
     Requests(Rate),
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     InProgress(u32),
-    /// Answers of [`LimitPlan::answers`], so many in a time. Who has had them is refused his next requests.
+    /// The rate of responses of [`LimitPlan::answers`]. Over it, the next requests of the client
+    /// are refused.
     Answers(Rate),
-    /// Glitches of connections that have ended, so many in a time. Who has made them is refused his next connections.
+    /// The rate of glitches on connections that have ended. Over it, the next connections of the
+    /// client are refused.
     Glitches(Rate),
-    /// Connections that a time of clients was over for (head, body, send), likewise.
+    /// The rate of connections that timed out on the client (head, body, send), likewise.
     Timeouts(Rate),
-    /// TLS handshakes for which the asymmetric work was done, so many in a time. Resumed ones are none. Who has made them is refused his
-    /// next connections that speak TLS.
+    /// The rate of TLS handshakes with the asymmetric work done. Resumed ones do not count. Over
+    /// it, the next TLS connections of the client are refused.
     Handshakes(Rate),
-    /// TLS handshakes that came to nothing, likewise.
+    /// The rate of failed TLS handshakes, likewise.
     HandshakesFailed(Rate),
 }
 
-/// What becomes of one too many.
+/// The consequence for the excess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// It is answered with this status: 400-499 or 503. Only of requests.
+    /// The response has this status: 400-499 or 503. Only of requests.
     Status(u16),
-    /// The connection is closed; of a request behind an answer with 429.
+    /// The connection is closed; of a request behind a response with 429.
     Close,
-    /// The connection is reset. Of one that serves others, too: as [`Over::Status`] with 429.
+    /// The connection is reset. If it also serves others: as [`Over::Status`] with 429.
     Reset,
-    /// As [`Over::Close`], but the answer waits for [`ShieldPlan::tarpit_us`]; with [`ShieldPlan::tarpit_max`] that wait as [`Over::Reset`].
-    /// Of a connection that serves others, too: as [`Over::Status`] with 429. Only of requests.
+    /// As [`Over::Close`], but the response waits for [`ShieldPlan::tarpit_us`]; with
+    /// [`ShieldPlan::tarpit_max`] that wait already, as [`Over::Reset`]. If the connection also
+    /// serves others: as [`Over::Status`] with 429. Only of requests.
     Tarpit,
-    /// The client is banned, if whoever keeps bans agrees; until that is known, as [`Over::Reset`].
+    /// The client is banned, if the keeper of bans agrees; until that is known, as [`Over::Reset`].
     Ban,
 }
 
-/// Which requests a limit counts: those that have all of it.
+/// The requests that a limit counts: those that match all of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestMatch {
     /// One of these hosts; empty: any.
@@ -182,12 +186,13 @@ pub struct RequestMatch {
     pub methods: Vec<String>,
 }
 
-/// A path, in the form that requests are normalised to.
+/// A path, in the normalised form of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathMatch {
-    /// This one, and what follows it behind a slash, which many servers read as the same. `/` matches only itself.
+    /// This path, and anything behind it after a slash, which many servers read as the same. `/`
+    /// matches only itself.
     Exact(String),
-    /// This one and all below, as routes have it.
+    /// This path and all below, as in routes.
     Prefix(String),
 }
 
@@ -199,7 +204,7 @@ pub(crate) struct Seat {
 }
 
 impl Terms {
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Terms::Connections(_) => "connections",
@@ -214,17 +219,17 @@ impl Terms {
         }
     }
 
-    /// Whether it is for connections, of which nothing is known but who has made them.
+    /// Whether it applies to connections, of which only the client is known.
     pub fn is_of_connections(self) -> bool {
         !matches!(self, Terms::Requests(_) | Terms::InProgress(_) | Terms::Answers(_))
     }
 
-    /// Whether it is for connections that speak TLS alone.
+    /// Whether it applies only to connections that speak TLS.
     pub fn is_of_handshakes(self) -> bool {
         matches!(self, Terms::Handshakes(_) | Terms::HandshakesFailed(_))
     }
 
-    /// The rate, if it is one.
+    /// Returns the rate, if it is one.
     pub fn rate(&self) -> Option<&Rate> {
         match self {
             Terms::Connections(rate) | Terms::Requests(rate) | Terms::Answers(rate) => Some(rate),
@@ -236,12 +241,12 @@ impl Terms {
 }
 
 impl LimitPlan {
-    /// Whether it is for some paths only.
+    /// Whether it applies to some paths only.
     pub fn reads_paths(&self) -> bool {
         !self.requests.paths.is_empty()
     }
 
-    /// One that nobody has passed yet.
+    /// Returns a limit that has counted nothing yet.
     pub fn new(name: &str, terms: Terms) -> LimitPlan {
         LimitPlan {
             name: name.into(),
@@ -263,7 +268,7 @@ impl LimitPlan {
 }
 
 impl ShieldPlan {
-    /// These limits, each with a place in accounts.
+    /// Returns these limits, each with a place in accounts.
     pub fn new(limits: Vec<LimitPlan>, accounts: usize) -> ShieldPlan {
         let mut plan = ShieldPlan {
             observe: false,
@@ -281,26 +286,27 @@ impl ShieldPlan {
         plan
     }
 
-    /// The same with a key that nobody can predict.
+    /// Sets an unpredictable key.
     pub fn set_key(&mut self, key: [u64; 2]) {
         self.seed = Arc::new(TableSeed::new(self.seed.accounts(), key));
     }
 
-    /// What a client has offended is forgotten.
+    /// Forgets the offences of a client.
     pub fn forgive(&self, block: Block) {
         let table = self.seed.table();
         table.forgive(&table.name(OFFENCES, Key::of_block(block)));
     }
 
-    /// The successor of another one: limits that are in both keep their accounts and counts, and the table stays as large as it was.
+    /// Makes this the successor of another plan: limits that are in both keep their accounts and
+    /// counts, and the table keeps its size.
     pub(super) fn follow(&mut self, old: &ShieldPlan) {
         self.seed = Arc::clone(&old.seed);
         self.groups = old.groups;
         self.seat(&old.limits, None);
     }
 
-    /// Gives each limit a place in the accounts of a group, up to [`SLOTS`] rates in one. Those that are new come into new groups, in
-    /// which nobody has a debt; `first` is one to begin with.
+    /// Gives each limit a place in the accounts of a group, up to [`SLOTS`] rates in one. New
+    /// limits get new groups, in which no client has a debt; `first` is one to begin with.
     fn seat(&mut self, old: &[LimitPlan], first: Option<u32>) {
         let mut open = first.map(|group| Seat { group, slot: 0 });
         for limit in &mut self.limits {
@@ -327,7 +333,8 @@ impl ShieldPlan {
         }
     }
 
-    /// Whether no limit is for a client of this address. Who has none, because he comes over a unix socket, is somebody of this machine.
+    /// Whether no limit applies to a client with this address. A client without one comes over a
+    /// unix socket and is on this machine.
     #[inline]
     pub fn allows(&self, client: std::net::IpAddr) -> bool {
         client == super::NO_ADDRESS || self.allow.iter().any(|network| network.has_client(client))
@@ -335,13 +342,13 @@ impl ShieldPlan {
 }
 
 impl RequestMatch {
-    /// Whether it is for all requests.
+    /// Whether it matches all requests.
     #[inline]
     pub fn is_everything(&self) -> bool {
         self.hosts.is_empty() && self.paths.is_empty() && self.methods.is_empty()
     }
 
-    /// Whether it is for a request. `path` is normalised, without a query.
+    /// Whether it matches a request. `path` is normalised, without a query.
     pub fn has(&self, host: &[u8], path: &[u8], method: &[u8]) -> bool {
         let of_method = self.methods.is_empty() || self.methods.iter().any(|one| one.as_bytes() == method);
         let of_path = self.paths.is_empty() || self.paths.iter().any(|one| one.has(path));
@@ -380,7 +387,8 @@ fn is_at_or_below(path: &[u8], prefix: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which requests a limit counts, and that limits never get places in which others have left debts. How: tables.
+    //! Proves: which requests a limit counts, and that limits never get places in which others have
+    //! left debts. How: tables.
 
     use super::*;
 

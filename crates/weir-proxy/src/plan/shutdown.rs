@@ -1,13 +1,14 @@
-//! How long it takes weir to end (docs/running.md).
+//! The time that weir takes to shut down (docs/semantics.md §12).
 
 use super::SECOND_US;
 
-/// How weir ends when it is told to.
+/// How weir shuts down on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShutdownPlan {
-    /// How long clients are taken that still come, while `/readyz` says that none should. Default 0.
+    /// How long new clients are still accepted, while `/readyz` says that none should come. Default
+    /// 0.
     pub delay_us: u64,
-    /// How long what was asked may take to be answered after that. Default 30 s.
+    /// How long pending requests may take to be answered after that. Default 30 s.
     pub drain_us: u64,
 }
 

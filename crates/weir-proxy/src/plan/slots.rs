@@ -1,14 +1,16 @@
-//! Which number a server has over all upstreams: its slot, which it keeps for as long as anything of it is left.
+//! The number of a server over all upstreams: its slot, which it keeps as long as anything of it is
+//! left.
 //!
-//! A plan that was just compiled numbers them upstream after upstream. A successor ([`Plan::merged`]) leaves everybody where they are and
-//! appends, or gives a slot away that is vacant, so that what is shared by all workers, counted or under way never has to be numbered anew.
+//! A plan that was just compiled numbers servers upstream after upstream. A successor
+//! ([`Plan::merged`]) leaves all of them where they are and appends, or gives away a vacant slot.
+//! So data that is shared by all workers, counted or in progress never has to be renumbered.
 
 use std::collections::BTreeMap;
 
 use super::{Plan, ServerPlan, UpstreamPlan};
 
 impl Plan {
-    /// By slot: index of the upstream, and of the server in it.
+    /// Returns for each slot the index of the upstream, and of the server in it.
     pub fn places(&self) -> Vec<(u16, u16)> {
         if !self.slots.is_empty() {
             return self.slots.clone();
@@ -17,7 +19,7 @@ impl Plan {
         self.upstreams.iter().enumerate().flat_map(of).map(|(upstream, at)| (upstream as u16, at as u16)).collect()
     }
 
-    /// Slots that are taken.
+    /// Returns the number of slots that are taken.
     pub fn servers(&self) -> usize {
         if self.slots.is_empty() {
             self.upstreams.iter().map(|plan| plan.servers.len()).sum()
@@ -26,7 +28,7 @@ impl Plan {
         }
     }
 
-    /// The server in a slot, and its upstream; None when there is none.
+    /// Returns the server in a slot, and its upstream; None for an unused slot.
     pub fn server(&self, slot: usize) -> Option<(&UpstreamPlan, &ServerPlan)> {
         let (upstream, index) = self.place(slot)?;
         let plan = self.upstreams.get(upstream)?;
@@ -47,8 +49,8 @@ impl Plan {
         None
     }
 
-    /// By slot: the last slot before it whose server had the same name, in an upstream of the same name. A plan that was just compiled has
-    /// none.
+    /// Returns for each slot the last slot before it whose server had the same name, in an upstream
+    /// of the same name. A plan that was just compiled has none.
     pub fn predecessors(&self) -> Vec<Option<usize>> {
         if self.slots.is_empty() {
             return vec![None; self.servers()];
@@ -62,26 +64,27 @@ impl Plan {
         names.enumerate().map(|(slot, names)| last.insert(names, slot)).collect()
     }
 
-    /// Whether the configuration has no server in a slot any more.
+    /// Whether the configuration no longer has a server in a slot.
     pub fn is_retired(&self, slot: usize) -> bool {
         self.server(slot).is_none_or(|(upstream, server)| upstream.is_retired() || server.retired)
     }
 }
 
 impl UpstreamPlan {
-    /// Whether the configuration has it no more: no route leads here, what was routed before is finished.
+    /// Whether the configuration no longer has it: no route leads here, and requests that were
+    /// routed before are finished.
     pub fn is_retired(&self) -> bool {
         self.servers.first().is_some_and(|server| server.orphaned)
     }
 
-    /// Its servers that the configuration has.
+    /// Returns its servers in the configuration.
     pub fn present(&self) -> impl Iterator<Item = &ServerPlan> {
         self.servers.iter().filter(|server| !server.retired)
     }
 }
 
 impl ServerPlan {
-    /// The weight that counts: what was ordered, or else what the configuration says.
+    /// Returns the effective weight: the ordered one, or else the configured one.
     pub fn weight_now(&self) -> u32 {
         self.weight_ordered.unwrap_or(self.weight)
     }

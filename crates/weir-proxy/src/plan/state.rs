@@ -1,15 +1,15 @@
-//! Where verdicts on servers are kept over a restart.
+//! The file that keeps verdicts on servers over a restart.
 
 use std::path::Path;
 
-/// Which file keeps the servers that may not be pipelined ([`crate::cross::verdict`]).
+/// The file of servers that may not be pipelined ([`crate::cross::verdict`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PipelineState {
-    /// One in the state directory of the service; without such a directory none.
+    /// A file in the state directory of the service; without such a directory none.
     #[default]
     Auto,
     /// None.
     Off,
-    /// This one.
+    /// This file.
     File(Box<Path>),
 }

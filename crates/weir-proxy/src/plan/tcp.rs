@@ -1,52 +1,56 @@
-//! `tcp`: what becomes of connections that weir passes on as they are.
+//! `tcp`: terms for connections that weir passes on unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Plan, UpstreamPlan};
 
-/// So many blocks may be there before one that no listener names has its place given away: listeners go within a second.
+/// Beyond this many blocks, the place of a block that no listener names is reused: listeners close
+/// within a second.
 const BLOCKS_KEPT: usize = 1024;
 
-/// What the clients of a listener may ask for.
+/// What the clients of a listener may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Serves {
-    /// What a route leads to an upstream. The default.
+    /// Requests that a route leads to an upstream. The default.
     #[default]
     Reverse,
     /// Any destination that [`ForwardPlan::policy`](super::ForwardPlan::policy) allows (RFC 9110 §3.7: a proxy).
     Forward,
-    /// Nothing: their bytes go to a server as they are. An index in [`Plan::tcp`](super::Plan::tcp).
+    /// Nothing: their bytes are passed to a server unchanged. An index in
+    /// [`Plan::tcp`](super::Plan::tcp).
     Tcp(u16),
 }
 
-/// A `tcp` block. Connections keep that by which they were accepted.
+/// A `tcp` block. Connections keep the block by which they were accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TcpPlan {
-    /// Index in [`Plan::upstreams`](super::Plan::upstreams) of the one whose servers have the connections; with `names` those that ask for
-    /// none of them. None: these are reset.
+    /// Index in [`Plan::upstreams`](super::Plan::upstreams) of the upstream whose servers get the
+    /// connections; with `names` those of clients that ask for none of the names. None: these are
+    /// reset.
     pub upstream: Option<u16>,
-    /// By the name that a client asks for in its first message of TLS: the upstream. None, the default: nobody looks.
+    /// The upstream for each name that a client asks for in its first TLS message. None, the
+    /// default: not read.
     pub names: Option<NamesPlan>,
-    /// After so long without a byte either way a connection is reset, 1 ms to a day. Default 1 h.
+    /// A connection is reset after this time without a byte either way, 1 ms to a day. Default 1 h.
     pub idle_timeout_us: u64,
-    /// The same once one side has ended its direction. Default 1 min.
+    /// The time-out once one side has ended its direction. Default 1 min.
     pub half_close_timeout_us: u64,
 }
 
 /// `sni` of a `tcp` block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamesPlan {
-    /// Names in small letters, and where they lead.
+    /// Names in lower case, with their upstreams.
     pub exact: BTreeMap<Box<str>, u16>,
-    /// Domains, below which every name leads there; the longest counts.
+    /// Domains with the upstream of all names below them; the longest domain counts.
     pub below: BTreeMap<Box<str>, u16>,
     /// How long a client may take for that message, 1 ms to a day. Default 5 s.
     pub timeout_us: u64,
 }
 
 impl NamesPlan {
-    /// Where a name leads; None: it is none of them.
+    /// Returns the upstream of a name; None: it matches nothing.
     pub fn find(&self, name: &str) -> Option<u16> {
         let domains = name.match_indices('.').map(|(at, _)| &name[at + 1..]);
         let mut below = domains.filter_map(|domain| self.below.get(domain));
@@ -55,7 +59,7 @@ impl NamesPlan {
 }
 
 impl TcpPlan {
-    /// With the usual times, to this upstream.
+    /// Returns a block with the default times, for this upstream.
     pub fn new(upstream: u16) -> TcpPlan {
         let upstream = Some(upstream);
         TcpPlan {
@@ -66,7 +70,7 @@ impl TcpPlan {
         }
     }
 
-    /// The upstreams have other places: by the old one the new one.
+    /// Replaces the indexes of upstreams: `targets` has the new one for each old one.
     pub(super) fn retarget(&mut self, targets: &[usize]) {
         let names = self.names.iter_mut().flat_map(|names| names.exact.values_mut().chain(names.below.values_mut()));
         for upstream in self.upstream.iter_mut().chain(names) {
@@ -74,21 +78,22 @@ impl TcpPlan {
         }
     }
 
-    /// How often is looked whether its connections move anything, microseconds.
+    /// Returns how often weir checks whether its connections move bytes, microseconds.
     pub(crate) fn look_us(&self) -> u64 {
-        /// Looks in the time-out of a connection, and in that of one that is half closed.
+        /// Looks in the time-out of a connection, and in that of a half-closed one.
         const LOOKS: [u64; 2] = [8, 4];
         (self.idle_timeout_us / LOOKS[0]).min(self.half_close_timeout_us / LOOKS[1]).max(1)
     }
 }
 
-/// Puts the blocks of a plan behind those of the plan before it, where they are not among them: a listener that goes accepts who waits there
-/// by the block that it had, and names it by its place. Upstreams have their places already, by the one in the plan alone (`targets`).
+/// Appends the blocks of a plan to those of the plan before it, except those that are among them. A
+/// listener that closes still accepts its waiting clients by the block that it had, and names that
+/// by its place. Upstreams have their final places; `targets` has those by index in the plan alone.
 pub(super) fn follow_tcp(next: &mut Plan, old: &Plan, targets: &[usize]) {
     let wanted = std::mem::replace(&mut next.tcp, old.tcp.clone());
     let mut known: BTreeMap<Arc<TcpPlan>, usize> = BTreeMap::new();
     next.tcp.iter().enumerate().for_each(|(place, block)| _ = known.entry(Arc::clone(block)).or_insert(place));
-    // Places that no listener of before names, and no block of now has: they only become fewer.
+    // Places that no earlier listener names, and no current block has: their number only shrinks.
     let mut vacant: BTreeSet<usize> = (0..next.tcp.len()).collect();
     for listener in &old.listeners {
         if let Serves::Tcp(place) = listener.serves {
@@ -121,7 +126,7 @@ pub(super) fn follow_tcp(next: &mut Plan, old: &Plan, targets: &[usize]) {
 }
 
 impl UpstreamPlan {
-    /// Whether connections of `tcp` go to its servers, and nothing else does.
+    /// Whether its servers get connections of `tcp`, and nothing else.
     pub fn is_tcp(&self) -> bool {
         self.pool == super::Pool::Tcp
     }
@@ -129,8 +134,9 @@ impl UpstreamPlan {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a name leads where it stands, or where the longest domain does that it is below; others nowhere. A block has the same place in all
-    //! successors of a plan, and another one never has it while a listener may name it. How: examples.
+    //! Proves: a name leads to its own upstream, or to that of the longest domain that it is below;
+    //! others lead nowhere. A block has the same place in all successors of a plan, and another
+    //! block never has it while a listener may name it. How: examples.
 
     use super::*;
     use crate::plan::ListenerPlan;
@@ -145,7 +151,8 @@ mod tests {
         }
     }
 
-    /// Where the listeners of a plan lead that comes after another, whose upstreams have the places of its own.
+    /// Returns a plan that follows another, and where its listeners lead. Both have the same places
+    /// of upstreams.
     fn after(old: &Plan, upstreams: &[u16]) -> (Plan, Vec<Option<u16>>) {
         let mut next = plan(upstreams);
         follow_tcp(&mut next, old, &(0..5_000).collect::<Vec<_>>());
@@ -162,7 +169,7 @@ mod tests {
         let first = plan(&[1, 2]);
         let (second, lead) = after(&first, &[2, 3]);
         assert_eq!(lead, [Some(2), Some(3)]);
-        // Whoever is accepted by a listener that goes has what it had.
+        // A client that a closing listener accepts has the block that the listener had.
         assert_eq!(second.tcp[..2], first.tcp[..]);
         let (third, lead) = after(&second, &[1]);
         assert_eq!((lead, &third.tcp[..]), (vec![Some(1)], &second.tcp[..]));

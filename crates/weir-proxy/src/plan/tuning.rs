@@ -1,9 +1,9 @@
-//! What the kernel is asked of the sockets of a listener, or of connections to servers, besides addresses.
+//! Kernel options for the sockets of a listener, or of connections to servers, besides addresses.
 
-/// An option of sockets that is a number (socket(7), ip(7), tcp(7)).
+/// A socket option that is a number (socket(7), ip(7), tcp(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tunable {
-    /// The mark of packets, for rules of routing and of the firewall (SO_MARK).
+    /// The mark of packets, for routing and firewall rules (SO_MARK).
     Mark,
     /// The differentiated services code point of packets, 0 to 63 (IP_TOS, IPV6_TCLASS).
     Dscp,
@@ -13,7 +13,7 @@ pub enum Tunable {
     SendBuffer,
     /// Bytes that may be received and not read (SO_RCVBUF).
     ReceiveBuffer,
-    /// How long what was sent may stay unacknowledged, milliseconds (TCP_USER_TIMEOUT).
+    /// How long sent bytes may remain unacknowledged, milliseconds (TCP_USER_TIMEOUT).
     UserTimeout,
     /// Bytes that may wait to be sent (TCP_NOTSENT_LOWAT).
     NotSentLowWater,
@@ -22,7 +22,7 @@ pub enum Tunable {
 }
 
 impl Tunable {
-    /// All of them.
+    /// All options.
     pub const ALL: [Tunable; 8] = [
         Tunable::Mark,
         Tunable::Dscp,
@@ -34,7 +34,7 @@ impl Tunable {
         Tunable::MaxRate,
     ];
 
-    /// What the configuration calls it.
+    /// Returns the word of the configuration.
     pub const fn word(self) -> &'static str {
         match self {
             Tunable::Mark => "mark",
@@ -49,56 +49,58 @@ impl Tunable {
     }
 }
 
-/// When the kernel asks whether the other side of a connection that rests is still there (SO_KEEPALIVE, socket(7)).
+/// When the kernel probes whether the other side of an idle connection still responds
+/// (SO_KEEPALIVE, socket(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keepalive {
     /// Never.
     Off,
     /// From time to time.
     Ask {
-        /// How long it has rested before the first time, seconds, 1 to 32,767 (TCP_KEEPIDLE).
+        /// Idle time before the first probe, seconds, 1 to 32,767 (TCP_KEEPIDLE).
         idle_s: u16,
-        /// How long until the next time where nothing comes back, seconds, 1 to 32,767 (TCP_KEEPINTVL).
+        /// Time until the next probe without a reply, seconds, 1 to 32,767 (TCP_KEEPINTVL).
         interval_s: u16,
-        /// So many in vain end the connection, 1 to 127 (TCP_KEEPCNT).
+        /// Probes without a reply that end the connection, 1 to 127 (TCP_KEEPCNT).
         probes: u8,
     },
 }
 
 impl Keepalive {
-    /// Most seconds, each.
+    /// Most seconds of each time.
     pub const SECONDS_MAX: u16 = 32_767;
-    /// Most times in vain.
+    /// Most probes without a reply.
     pub const PROBES_MAX: u8 = 127;
 }
 
-/// What was chosen. The default leaves all to the kernel.
+/// The chosen options. The default leaves all to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tuning {
-    /// The interface by which packets come and go (SO_BINDTODEVICE). None: any.
+    /// The only interface for its packets (SO_BINDTODEVICE). None: any.
     pub device: Option<Box<str>>,
-    /// When the other side is asked whether it is still there. None: as is usual for such connections.
+    /// When the other side is probed. None: the usual for such connections.
     pub keepalive: Option<Keepalive>,
     values: [Option<u64>; Tunable::ALL.len()],
 }
 
 impl Tuning {
-    /// By this interface, and the rest as usual.
+    /// Returns options for this interface, with default values otherwise.
     pub fn by(device: Option<&str>) -> Tuning {
         Tuning { device: device.map(Into::into), ..Tuning::default() }
     }
 
-    /// What was chosen for an option; None: it is left to the kernel.
+    /// Returns the value of an option; None: the kernel decides.
     pub fn get(&self, option: Tunable) -> Option<u64> {
         self.values[option as usize]
     }
 
-    /// Chooses it.
+    /// Sets an option.
     pub fn set(&mut self, option: Tunable, value: Option<u64>) {
         self.values[option as usize] = value;
     }
 
-    /// Whether only some may set it, for lack of a capability (CAP_NET_RAW): for a device before Linux 5.7, and where the socket has another one.
+    /// Whether setting it may need a capability (CAP_NET_RAW): for a device before Linux 5.7, and
+    /// where the socket has another one.
     pub fn needs_raw(&self) -> bool {
         self.get(Tunable::Mark).is_some() || self.device.is_some()
     }

@@ -1,13 +1,13 @@
-//! How weir gives way to a new program (docs/upgrade.md).
+//! The upgrade to a new program (docs/semantics.md §16).
 
 use super::SECOND_US;
 
-/// How weir gives way to a new program.
+/// The time limits of an upgrade to a new program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpgradePlan {
     /// How long the new program may take until it is ready. Default 1 min.
     pub timeout_us: u64,
-    /// How long tunnels may stay with the old program. Default 15 min.
+    /// How long tunnels may remain with the old program. Default 15 min.
     pub tunnels_us: u64,
 }
 

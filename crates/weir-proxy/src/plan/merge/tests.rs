@@ -1,7 +1,8 @@
-//! Proves: a successor says what was wanted, leaves who stays in place, never numbers anybody anew, keeps an ordered weight until the
-//! configuration changes it, and knows its bound; each step between two plans is one that workers can take one after another; what is compared for
-//! thousands grows with their number. How: random
-//! chains of configurations, each beside the one before; comparisons are counted.
+//! Proves: a successor is as configured, leaves everything that remains in place, never renumbers
+//! anything, keeps an ordered weight until the configuration changes it, and respects its bound;
+//! workers can take each step between two plans one after another; the number of comparisons for
+//! thousands of servers grows in proportion. How: random chains of configurations, each beside the
+//! one before; comparisons are counted.
 
 use std::cell::Cell;
 
@@ -46,7 +47,7 @@ fn upstream_of(name: u8, servers: &[(u8, u32, u32)], shared: bool) -> UpstreamPl
     UpstreamPlan { sticky, servers: plans, pool, name, ..UpstreamPlan::default() }
 }
 
-/// Who is where: slot, names.
+/// Returns slots and names of all that is in use.
 fn living(plan: &Plan) -> Vec<(usize, String, String)> {
     let named = |slot| {
         let (upstream, server) = plan.server(slot).expect("a slot");
@@ -58,7 +59,8 @@ fn living(plan: &Plan) -> Vec<(usize, String, String)> {
 /// Name and kind of an upstream, its servers, and the cookie of each.
 type Said = (String, Pool, Vec<(ServerPlan, Option<Vec<u8>>)>);
 
-/// The servers of each upstream that is there, in the order of their names, and the cookie of each.
+/// Returns the servers of each upstream in use, in the order of their names, and the cookie of
+/// each.
 fn said(plan: &Plan) -> Vec<Said> {
     let mut all: Vec<_> = plan
         .upstreams
@@ -101,13 +103,13 @@ proptest! {
                 let name = format!("u{name}");
                 prop_assert_eq!(target(&next, &name), target(&wanted, &name));
             }
-            // Nobody is numbered anew.
+            // Nothing is renumbered.
             prop_assert!(next.places().starts_with(&now.places()));
             for slot in 0..now.servers() {
                 let [before, after] = [&now, &next].map(|plan| plan.server(slot).expect("a slot"));
                 prop_assert_eq!((&before.0.name, &before.1.name), (&after.0.name, &after.1.name));
             }
-            // Who is in both unchanged stays; a name is there once.
+            // A server that is unchanged in both keeps its place; each name occurs once.
             let (before, after) = (living(&now), living(&next));
             for (slot, upstream, server) in &after {
                 let same = after.iter().filter(|(_, u, s)| (u, s) == (upstream, server)).count();
@@ -124,7 +126,8 @@ proptest! {
         }
     }
 
-    /// Slots that are vacant are given to others before new ones are made, and the step before that takes everybody away from them.
+    /// Vacant slots are given to others before new ones are made, and the step before that removes
+    /// the old servers from them.
     #[test]
     fn vacant_slots_are_given_away(chain in prop::collection::vec(plan(), 2..20)) {
         let mut chain = chain.into_iter();
@@ -150,7 +153,8 @@ proptest! {
         }
     }
 
-    /// Between the two nobody is missing whom either knows, and nothing leads to whom only the second has.
+    /// Between the two nothing is missing that either knows, and nothing leads to a server that
+    /// only the second has.
     #[test]
     fn the_step_between_has_all_of_both(first in plan(), wanted in plan()) {
         let next = first.merged(wanted, usize::MAX, &BTreeSet::new()).expect("room");
@@ -202,7 +206,8 @@ fn what_is_gone_counts_until_it_comes_back() {
     assert_eq!(third.merged(plan(3), 2, &BTreeSet::new()).unwrap_err(), Full { slots: 2 });
 }
 
-/// Servers of one upstream that come and go for ever need no more slots than there are at a time, and who is to come.
+/// Servers of one upstream that come and go for ever need no more slots than the most at a time,
+/// plus those that are to come.
 #[test]
 fn an_upstream_that_changes_for_ever_stays_small() {
     let plan = |first: u8| {
@@ -217,7 +222,7 @@ fn an_upstream_that_changes_for_ever_stays_small() {
     assert!(now.servers() <= 4, "{}", now.servers());
 }
 
-/// A listener is known by its address alone; of several at port 0 each is found once.
+/// A listener is identified by its address alone; of several at port 0 each is found once.
 #[test]
 fn listeners_are_known_by_their_addresses() {
     let of = |ports: &[u16]| -> Vec<ListenerPlan> {
