@@ -1,5 +1,5 @@
-//! What can be seen from outside: counters, histograms, the report, the access log, events, glitches, use by destination and user. Told by
-//! [`crate::engine`]; decides nothing.
+//! Everything that is visible from outside: counters, histograms, the report, the access log,
+//! events, glitches, use by destination and user. Fed by [`crate::engine`]; decides nothing.
 
 pub mod access;
 pub mod accounting;

@@ -1,8 +1,10 @@
-//! The access log of one worker: records of exchanges under way, and the lines of those that ended.
+//! The access log of one worker: records of exchanges in progress, and the lines of those that
+//! ended.
 //!
-//! Exists only when a log is configured. Called by `client/account.rs`; lines leave once a turn through
-//! [`crate::engine::Engine::take_lines`]. An exchange ends for the log when the kernel has taken the last byte of its
-//! answer, or when its client is gone. Bound: a record for each exchange, and for each answer with the driver.
+//! Exists only when a log is configured. Called by `client/account.rs`; lines leave once a turn
+//! through [`crate::engine::Engine::take_lines`]. An exchange ends for the log when the kernel has
+//! taken the last byte of its response, or when its client is gone. Bound: a record for each
+//! exchange, and for each response with the driver.
 
 mod calendar;
 mod flow;
@@ -32,21 +34,21 @@ pub use template::{COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MA
 
 /// Records kept for reuse.
 const SPARE_RECORDS_MAX: usize = 256;
-/// Text of a record that is worth keeping for reuse.
+/// Text of a record that is worth keeping for reuse, bytes.
 const SPARE_TEXT_BYTES_MAX: usize = 4096;
-/// Room for lines that is kept from one turn to the next.
+/// Buffer for lines that is kept from one turn to the next, bytes.
 const LINES_BYTES_KEPT: usize = 256 * 1024;
 
 /// `access-log` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessPlan {
-    /// Where lines go.
+    /// The destination of lines.
     pub destination: Destination,
-    /// What they say.
+    /// The format of lines.
     pub template: Template,
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
@@ -55,28 +57,28 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// One client connection, as lines name it.
+/// One client connection, as named in lines.
 #[derive(Debug, Default)]
 struct Client {
     address: String,
     port: u16,
-    /// What is known of its TLS; None: it speaks none.
+    /// Its TLS parameters; None: no TLS.
     secured: Option<Box<Secured>>,
     /// Bytes that the kernel took.
     delivered: u64,
-    /// Where the last complete answer ends in everything that it was sent.
+    /// The end of the last complete response within everything that it was sent.
     answered: u64,
-    /// Complete answers of which the kernel has not taken everything.
+    /// Complete responses that the kernel has not taken completely.
     waiting: VecDeque<Box<Record>>,
-    /// It is one of `tcp`, which asks nothing.
+    /// It is a connection of `tcp`, which has no requests.
     is_flow: bool,
 }
 
-/// What a line says besides its record.
+/// The context of a line besides its record.
 #[derive(Debug)]
 struct Surroundings {
     now_us: u64,
-    /// Wall clock less monotonic clock.
+    /// Wall clock minus monotonic clock.
     offset_us: i64,
     zone_s: i32,
     stamp: Stamp,
@@ -105,7 +107,7 @@ impl Surroundings {
 /// The access log of one worker.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// What lines say: those of records under way, the one in force last.
+    /// The formats of records in progress; the last one is in force.
     templates: VecDeque<Template>,
     /// The number of the first of them.
     oldest: u32,
@@ -114,7 +116,7 @@ pub(crate) struct Access {
     records: Vec<Option<Box<Record>>>,
     /// By slot of the connection.
     clients: Vec<Client>,
-    // Records move from table to queue to here as pointers; their memory stays where it is.
+    // Records move from table to queue to here as pointers; their memory is not moved.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Record>>,
     lines: Vec<u8>,
@@ -122,7 +124,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// None when no log is configured.
+    /// Returns None when no log is configured.
     pub(crate) fn new(plan: &Arc<Plan>, worker: u16) -> Option<Box<Access>> {
         let template = plan.access_log.as_ref()?.template.clone();
         let around = Surroundings {
@@ -146,7 +148,8 @@ impl Access {
         }))
     }
 
-    /// Another plan with a log is in force. What is under way is written as it was begun.
+    /// Another plan with a log is in force. Exchanges in progress are written in the format in
+    /// which they began.
     pub(crate) fn adopt(&mut self, plan: &Arc<Plan>) {
         self.around.plan = Arc::clone(plan);
         self.around.servers = addresses(plan);
@@ -161,12 +164,12 @@ impl Access {
         self.oldest = oldest;
     }
 
-    /// The number of the template that is in force.
+    /// Returns the number of the template that is in force.
     fn newest(&self) -> u32 {
         self.oldest + self.templates.len() as u32 - 1
     }
 
-    /// What the clock on the wall shows.
+    /// Sets the wall clock.
     pub(crate) fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         (self.around.offset_us, self.around.zone_s) = (offset_us, zone_s);
     }
@@ -185,7 +188,7 @@ impl Access {
         write_address(&mut client.address, peer.ip().to_canonical());
     }
 
-    /// A stream of a connection was opened: its lines name the client of that.
+    /// A stream of a connection was opened: its lines name the client of that connection.
     pub(crate) fn stream_opened(&mut self, stream: ClientKey, carrier: ClientKey) {
         let of = &self.clients[carrier.index()];
         let client =
@@ -213,12 +216,13 @@ impl Access {
         (self.records[at].insert(record), fields)
     }
 
-    /// The record of an exchange.
+    /// Returns the record of an exchange.
     pub(crate) fn record(&mut self, slot: ExchangeKey) -> Option<&mut Record> {
         self.records.get_mut(slot.index())?.as_deref_mut()
     }
 
-    /// The answer is complete; of what the client gets, `stream_bytes` in all are taken or with the driver or wait.
+    /// The response is complete. `stream_bytes`: everything for the client so far, whether taken by
+    /// the kernel, with the driver or waiting.
     pub(crate) fn complete(&mut self, conn: ClientKey, slot: ExchangeKey, stream_bytes: u64, now_us: u64) {
         let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
         let client = &mut self.clients[conn.index()];
@@ -229,13 +233,13 @@ impl Access {
         self.write_delivered(conn, now_us);
     }
 
-    /// The kernel took so many bytes more.
+    /// The kernel took `bytes` more.
     pub(crate) fn delivered(&mut self, conn: ClientKey, bytes: u64, now_us: u64) {
         self.clients[conn.index()].delivered += bytes;
         self.write_delivered(conn, now_us);
     }
 
-    /// Bytes that the kernel took so far.
+    /// Returns the bytes that the kernel took so far.
     pub(crate) fn delivered_bytes(&self, conn: ClientKey) -> u64 {
         self.clients[conn.index()].delivered
     }
@@ -250,7 +254,7 @@ impl Access {
         }
     }
 
-    /// The connection ends: answers that are not with the client will not get there.
+    /// The connection ends: responses that the client does not have yet will not arrive.
     pub(crate) fn close(&mut self, conn: ClientKey, why: Blame, now_us: u64) {
         while let Some(mut record) = self.clients[conn.index()].waiting.pop_front() {
             let missing = record.end_at.saturating_sub(self.clients[conn.index()].delivered);
@@ -260,7 +264,7 @@ impl Access {
         }
     }
 
-    /// The exchange ends without a complete answer, or in order when it was a tunnel.
+    /// The exchange ends without a complete response, or in order if it was a tunnel.
     pub(crate) fn abandon(&mut self, conn: ClientKey, slot: ExchangeKey, why: Blame, stage: Stage, now_us: u64) {
         let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
         record.blame(why, stage);
@@ -285,7 +289,7 @@ impl Access {
         }
     }
 
-    /// Gives out the lines of this turn and how many they are, if there are any.
+    /// Passes the lines of this turn and their number to `to`, if there are any.
     pub(crate) fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         if self.count > 0 {
             to(&self.lines, self.count);
@@ -296,7 +300,7 @@ impl Access {
     }
 }
 
-/// Addresses of all servers, by slot.
+/// Returns the addresses of all servers, by slot.
 fn addresses(plan: &Plan) -> Vec<String> {
     let servers = (0..plan.servers()).filter_map(|slot| plan.server(slot));
     servers.map(|(_, server)| server.address.to_string()).collect()
@@ -304,6 +308,6 @@ fn addresses(plan: &Plan) -> Vec<String> {
 
 fn write_address(out: &mut String, address: IpAddr) {
     use std::fmt::Write;
-    // Writing to a string can't fail.
+    // Writing to a string cannot fail.
     let _ = write!(out, "{}", Shown(address));
 }

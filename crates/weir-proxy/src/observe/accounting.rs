@@ -1,11 +1,11 @@
-//! What clients do who choose where they go, by destination and by user: those of the forward proxy, and those that are passed on to where they
-//! have connected to. Called by the engine where it happens; told to whoever asks for a report
-//! (docs/forward.md, docs/transparent.md).
+//! Use of weir by clients that choose their own destination, by destination and by user: clients of
+//! the forward proxy, and those that are passed on to their original destination. Called by the
+//! engine where it happens; read by reports (docs/semantics.md §9, §24).
 //!
-//! A worker keeps a [`Table`] of each. A request finds its row once, and what comes later finds it by its [`Place`]; only a name
-//! that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. When there are as many, a new name takes the place of the
-//! one that did least lately among the [`CANDIDATES`] that are next in turn, so that a flood of names drives out itself; what
-//! those did whose rows are gone is kept as one sum.
+//! A worker keeps a [`Table`] of each. A request finds its row once, and later events find it by
+//! its [`Place`]; only a name that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. In a
+//! full table, a new name replaces the least active of the next [`CANDIDATES`] in turn, so that a
+//! flood of names evicts itself. The use of all evicted rows is kept as one sum.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 /// Rows of a table.
 pub const ROWS_MAX: usize = 1000;
-/// Rows that are looked at for a new name when there is no room.
+/// Rows that are examined for a new name when the table is full.
 const CANDIDATES: usize = 8;
 
-/// What was done, since its row is there.
+/// The use since its row was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
     /// Requests that were forwarded.
@@ -27,12 +27,13 @@ pub struct Use {
     pub bytes_in: u64,
     /// Bytes that were sent to destinations.
     pub bytes_out: u64,
-    /// Requests that weir itself answered with an error, and connections of `tcp` that came to no server, by its word.
+    /// Requests that weir itself answered with an error, and connections of `tcp` that reached no
+    /// server, by reason.
     pub refusals: Vec<(&'static str, u64)>,
 }
 
 impl Use {
-    /// Adds what was done elsewhere.
+    /// Adds the use of another row.
     pub fn add(&mut self, other: &Use) {
         self.requests += other.requests;
         self.tunnels += other.tunnels;
@@ -49,11 +50,11 @@ impl Use {
     }
 }
 
-/// Names a row, as long as it is there.
+/// Names a row, as long as it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     slot: u32,
-    /// Occupant of the slot.
+    /// The occupant of the slot.
     generation: u32,
 }
 
@@ -71,20 +72,20 @@ impl Default for Place {
 #[derive(Debug)]
 struct Row {
     name: Arc<str>,
-    /// What the name says, where somebody came with that.
+    /// The address that the name denotes, if it was used as an address.
     address: Option<SocketAddr>,
     generation: u32,
-    /// How much it did lately.
+    /// The recent activity.
     warmth: u32,
     used: Use,
 }
 
-/// Names and what was done with them.
+/// Names and their use.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Row>,
     slots: BTreeMap<Arc<str>, u32>,
-    /// The same, of rows with an address.
+    /// The slots of rows with an address.
     addresses: BTreeMap<SocketAddr, u32>,
     /// The next candidate.
     hand: usize,
@@ -92,7 +93,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The row of a name, made if there is none. `near` is where it probably is.
+    /// Returns the row of a name, made if need be. `near` is its probable place.
     pub fn find(&mut self, near: Place, name: &str) -> Place {
         let is_near = self.rows.get(near.slot as usize).is_some_and(|row| *row.name == *name);
         let known = if is_near { Some(near.slot) } else { self.slots.get(name).copied() };
@@ -100,9 +101,10 @@ impl Table {
         self.visit(slot)
     }
 
-    /// The row of an address, which is that of its name. The name is written only for one that has not been here as an address.
+    /// Returns the row of an address, which is that of its name. The name is formatted only for an
+    /// address that was not used before.
     pub fn find_address(&mut self, near: Place, address: SocketAddr) -> Place {
-        // Without what sockets may say of IPv6 besides: one name is one address.
+        // Without the other fields of an IPv6 socket address: one name is one address.
         let address = SocketAddr::new(address.ip(), address.port());
         let is_near = self.rows.get(near.slot as usize).is_some_and(|row| row.address == Some(address));
         let known = if is_near { Some(near.slot) } else { self.addresses.get(&address).copied() };
@@ -115,14 +117,14 @@ impl Table {
         place
     }
 
-    /// Somebody goes there.
+    /// Notes an access to a row.
     fn visit(&mut self, slot: u32) -> Place {
         let row = &mut self.rows[slot as usize];
         row.warmth = row.warmth.saturating_add(1);
         Place { slot, generation: row.generation }
     }
 
-    /// What to add to for a row: that of all others if it is gone.
+    /// Returns the use to add to for a row: the sum of all others if the row is gone.
     fn at(&mut self, place: Place) -> Option<&mut Use> {
         match self.rows.get_mut(place.slot as usize) {
             Some(row) if row.generation == place.generation => {
@@ -151,7 +153,8 @@ impl Table {
         slot as u32
     }
 
-    /// Who did least lately among the next ones. Each row cools down once while as many new names come as there are rows.
+    /// Returns the least active of the next rows. Each row cools down once while as many new names
+    /// arrive as the table has rows.
     fn coldest(&mut self) -> usize {
         let first = self.hand;
         self.hand = (first + 1) % self.rows.len();
@@ -160,7 +163,7 @@ impl Table {
         candidates.min_by_key(|at| self.rows[*at].warmth).unwrap_or(first)
     }
 
-    /// All rows, and the sum of what is not in them.
+    /// Returns all rows, and the sum of the use that is not in them.
     pub fn told(&self) -> (impl Iterator<Item = (Place, &Arc<str>, &Use)>, &Use) {
         let place = |slot: usize, row: &Row| Place { slot: slot as u32, generation: row.generation };
         let rows = self.rows.iter().enumerate();
@@ -168,7 +171,7 @@ impl Table {
     }
 }
 
-/// To whom a request and its connection are charged.
+/// The rows that a request and its connection are charged to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     /// Row of the destination.
@@ -177,7 +180,7 @@ pub struct Account {
     pub user: Place,
 }
 
-/// What one worker's clients do.
+/// The use of one worker by clients.
 #[derive(Debug, Default)]
 pub struct Usage {
     /// By host and port.
@@ -192,20 +195,20 @@ impl Usage {
         self.users.at(account.user).map(&mut count);
     }
 
-    /// A request goes to its destination, or a connection that is passed on as it is.
+    /// A request is forwarded to its destination, or a connection is passed on unchanged.
     pub fn requested(&mut self, account: Account, is_tunnel: bool) {
         self.each(account, |used| if is_tunnel { used.tunnels += 1 } else { used.requests += 1 });
     }
 
-    /// A request got an answer of weir's own, or a connection none.
+    /// weir itself answered a request, or a connection reached no server.
     pub fn refused(&mut self, account: Account, word: &'static str) {
         self.each(account, |used| used.refuse(word, 1));
     }
 
-    /// So many bytes were sent to the destination and came from it.
+    /// Bytes were sent to the destination and received from it.
     pub fn moved(&mut self, account: Account, bytes_out: u64, bytes_in: u64) {
         if account == Account::default() {
-            // Also all that goes to servers of the configuration.
+            // Also all traffic to servers of the configuration.
             return;
         }
         self.each(account, |used| {
@@ -217,8 +220,8 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: rows are found again, the table has a bound, a flood drives out itself and not who is busy, and nothing that was
-    //! counted is lost. How: names by number.
+    //! Proves: rows are found again, the table is bounded, a flood evicts itself and not busy
+    //! names, and no count is lost. How: names by number.
 
     use super::*;
 
@@ -264,7 +267,7 @@ mod tests {
             assert_eq!(table.find_address(near, v6), of_v6);
             assert_eq!(table.find(near, "[2001:db8::1]:80"), of_v6);
         }
-        // Whoever takes its place has its own address, and so has it when it comes again.
+        // The name in its place has its own address, and so has the old one when it returns.
         let many = |table: &mut Table, port: u16| {
             let others = (0..9 * ROWS_MAX as u32).map(|n| SocketAddr::from((n.to_be_bytes(), port)));
             others.for_each(|other| assert_ne!(table.find_address(Place::NOWHERE, other), named));
@@ -284,7 +287,7 @@ mod tests {
         let busy: Vec<String> = (0..20).map(|n| format!("busy{n}:443")).collect();
         let requests = 50_000;
         for n in 0..requests as usize {
-            // Each of the busy ones has one request of 400; all others come once.
+            // Each of the busy ones has one request of 400; all others occur once.
             let name = if n % 20 == 0 { busy[n / 20 % 20].clone() } else { format!("{n}:80") };
             let destination = usage.destinations.find(Place::NOWHERE, &name);
             let account = Account { destination, user: Place::NOWHERE };

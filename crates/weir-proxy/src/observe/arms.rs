@@ -1,28 +1,31 @@
-//! What connections came to by their congestion control, where several share them: what one has of the network against another. A connection is
-//! counted once, at its end, for each of its sides that has such a choice.
+//! Results of connections by congestion control, if several share the connections: how one fares in
+//! the network against another. A connection is counted once, at its end, for each of its sides
+//! that has such a choice.
 //!
-//! Bound: [`ROWS_MAX`] rows of about 15 KB; the kernel has few congestion controls, and a configuration names those that are there.
+//! Bound: [`ROWS_MAX`] rows of about 15 KB; the kernel has few congestion controls, and a
+//! configuration names only existing ones.
 
 use std::sync::Arc;
 
 use crate::observe::histogram::{Histogram, Snapshot};
 use crate::plan::Side;
 
-/// Congestion controls that are told apart, both sides together. What would be one more is not counted.
+/// Congestion controls that are told apart, both sides together. Any further one is not counted.
 const ROWS_MAX: usize = 32;
 
-/// What the kernel says of a connection at its end (tcp(7), TCP_INFO), as far as it concerns what was sent.
+/// The kernel's figures for a connection at its end (tcp(7), TCP_INFO), as far as they concern sent
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathFigures {
-    /// Bytes sent, those included that were sent again.
+    /// Bytes sent, including those that were sent again.
     pub sent: u64,
     /// Bytes sent again.
     pub sent_again: u64,
-    /// The round trip, smoothed, microseconds; 0: not known.
+    /// The smoothed round trip, microseconds; 0: not known.
     pub rtt_us: u32,
-    /// The shortest round trip lately; 0: not known.
+    /// The shortest recent round trip; 0: not known.
     pub min_rtt_us: u32,
-    /// Bytes a second that were delivered while there was enough to send; 0: not known.
+    /// Bytes a second that were delivered while enough were waiting to be sent; 0: not known.
     pub rate: u64,
 }
 
@@ -44,16 +47,16 @@ struct Arm {
 #[derive(Debug, Default)]
 pub(crate) struct Arms(Vec<Arm>);
 
-/// The same, to be told.
+/// The results of one, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArmReport {
-    /// Which side.
+    /// The side.
     pub side: Side,
     /// The congestion control.
     pub name: Arc<str>,
     /// Connections that have ended.
     pub flows: u64,
-    /// Bytes sent, those included that were sent again.
+    /// Bytes sent, including those that were sent again.
     pub sent: u64,
     /// Bytes sent again.
     pub sent_again: u64,
@@ -68,7 +71,7 @@ pub struct ArmReport {
 }
 
 impl ArmReport {
-    /// Adds what another worker counted of the same.
+    /// Adds the counts of another worker for the same one.
     pub fn merge(&mut self, other: &ArmReport) {
         self.flows += other.flows;
         self.sent += other.sent;
@@ -81,7 +84,7 @@ impl ArmReport {
 }
 
 impl Arms {
-    /// A connection has ended after so long.
+    /// Counts a connection that ended after `lasted_us`.
     pub(crate) fn count(&mut self, side: Side, name: &Arc<str>, lasted_us: u64, figures: PathFigures) {
         let known = self.0.iter().position(|arm| arm.side == side && arm.name == *name);
         let at = known.unwrap_or_else(|| {
@@ -107,7 +110,7 @@ impl Arms {
         known.into_iter().filter(|(_, value)| *value > 0).for_each(|(histogram, value)| histogram.record(value));
     }
 
-    /// All of them.
+    /// Returns the results of all.
     pub(crate) fn report(&self) -> Vec<ArmReport> {
         let told = |arm: &Arm| ArmReport {
             side: arm.side,
@@ -126,7 +129,8 @@ impl Arms {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: connections are counted by side and name, what is not known is left out, rows are bounded, and workers add up. How: examples.
+    //! Proves: connections are counted by side and name, unknown figures are left out, rows are
+    //! bounded, and workers add up. How: examples.
 
     use super::*;
 

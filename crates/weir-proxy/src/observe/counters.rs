@@ -1,9 +1,10 @@
-//! What one worker counts: totals, gauges, and words that name why something was refused or closed.
+//! The counters of one worker: totals, gauges, and words that name why something was refused or
+//! closed.
 //!
-//! The worker that owns a [`Counters`] is its only writer and adds with a plain load and store; anybody may read at any
-//! time, and [`Totals`] adds up several workers for status and metrics. A counter is declared once, in the table below,
-//! and has its name and help there. Bounds: about 3 KB; a word table holds [`WORDS_MAX`] words and counts further
-//! ones under `other`.
+//! The worker that owns a [`Counters`] is its only writer and adds with a plain load and store; any
+//! thread may read at any time, and [`Totals`] adds up several workers for status and metrics. A
+//! counter is declared once, in the table below, with its name and help. Bounds: about 3 KB; words
+//! are those of their enumeration ([`CountByKind`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +17,8 @@ use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::request::rules::compress::Passed;
 
-/// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
+/// Off only to measure the cost of counting: `scripts/icount --cost` compiles weir a second time
+/// with it.
 pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));
 
 /// One number, written by one thread and read by any.
@@ -24,12 +26,12 @@ pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Zero.
+    /// Returns zero.
     pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Adds. Only the owner may call it: there is no lock prefix, two writers would lose counts.
+    /// Adds. Only the owner may call it: without a lock prefix, two writers would lose counts.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.set(self.get().wrapping_add(amount));
@@ -41,7 +43,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// Takes away, for gauges. Only the owner may call it.
+    /// Subtracts, for gauges. Only the owner may call it.
     #[inline]
     pub fn sub(&self, amount: u64) {
         self.set(self.get().wrapping_sub(amount));
@@ -55,7 +57,7 @@ impl Counter {
         }
     }
 
-    /// The value as of some moment ago.
+    /// Returns the value as of some moment ago.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -67,7 +69,7 @@ impl Counter {
 pub enum Kind {
     /// Only grows.
     Total,
-    /// Goes up and down.
+    /// Rises and falls.
     Gauge,
 }
 
@@ -86,7 +88,8 @@ pub struct Sample {
     pub value: u64,
 }
 
-/// Declares plain counters once; everything that lists them follows. The type has a method `each_labelled` for the rest.
+/// Declares plain counters once; every list of them follows. The type has a method `each_labelled`
+/// for the rest.
 macro_rules! counters {
     (
         $(#[doc = $about:literal])+ struct $name:ident;
@@ -101,7 +104,7 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Calls with each value, in a fixed order.
+            /// Calls `visit` with each value, in a fixed order.
             pub fn each(&self, mut visit: impl FnMut($crate::observe::counters::Sample)) {
                 $(visit($crate::observe::counters::Sample {
                     name: stringify!($counter),
@@ -113,7 +116,8 @@ macro_rules! counters {
                 self.each_labelled(&mut visit);
             }
 
-            /// Everything that was counted up and down is gone. Only the owner may call it.
+            /// Resets all gauges, because everything that they counted is gone. Only the owner may
+            /// call it.
             pub fn reset_gauges(&self) {
                 $(if $crate::observe::counters::Kind::$kind == $crate::observe::counters::Kind::Gauge {
                     self.$counter.set(0);
@@ -125,7 +129,7 @@ macro_rules! counters {
 pub(crate) use counters;
 
 counters! {
-    /// Everything that one worker counts.
+    /// All counters of one worker.
     struct Counters;
     /// Client connections accepted.
     accepted: Total,
@@ -312,7 +316,8 @@ counters! {
     client_closes: CountByKind<ClientEnd>,
     /// Ends of client connections of `tcp`.
     tcp_closes: CountByKind<FlowEnd>,
-    /// First packets of clients with which servers were asked before the clients were accepted, by what came of them.
+    /// First packets of clients for which servers were connected before the clients were accepted,
+    /// by outcome.
     tcp_held: CountByKind<Held>,
     /// Ends of upstream connections.
     upstream_closes: CountByKind<UpstreamEnd>,
@@ -382,7 +387,8 @@ impl Totals {
     pub fn add_sample(&mut self, sample: Sample) {
         let key = (sample.name, sample.label.map(|(_, value)| value));
         match self.places.get(&key) {
-            // Gauges may be negative in one worker, when another one gives back what it took: the sum is right.
+            // A gauge may be negative in one worker, if another one returns what it took: the sum
+            // is right.
             Some(&at) => self.samples[at].value = self.samples[at].value.wrapping_add(sample.value),
             None => {
                 self.places.insert(key, self.samples.len());
@@ -391,7 +397,7 @@ impl Totals {
         }
     }
 
-    /// Everything, values of one name together.
+    /// Returns all values, those of one name together.
     pub fn samples(&self) -> Vec<Sample> {
         let mut names = BTreeMap::new();
         for sample in &self.samples {
@@ -403,7 +409,8 @@ impl Totals {
         sorted
     }
 
-    /// One value, or the sum of all labels of a name. 0 for what doesn't exist or didn't occur.
+    /// Returns one value, or the sum of all labels of a name. 0 if it does not exist or did not
+    /// occur.
     pub fn get(&self, name: &str, label: Option<&str>) -> u64 {
         let fits = |sample: &&Sample| {
             sample.name == name && label.is_none_or(|wanted| sample.label.is_some_and(|(_, value)| value == wanted))

@@ -1,9 +1,9 @@
-//! Glitches: what is strange on a connection although it is legal, by kind.
+//! Glitches: strange but legal events on a connection, by kind.
 //!
-//! One by itself says nothing; many on one connection are a program with a bug, or somebody who looks for one. They are
-//! counted for each connection and in all, and `glitches-limit` ends connections that make too many
-//! (`client/glitches.rs`). docs/status-glitches.md#glitches has the same tables. What is refused is no glitch: it has its own word
-//! and ends the connection at once.
+//! A single one says nothing; many on one connection come from a program with a bug, or from a
+//! search for one. They are counted for each connection and in all, and `glitches-limit` ends
+//! connections that make too many (`client/glitches.rs`). docs/status.md#glitches has the same
+//! tables. A refused event is no glitch: it has its own word and ends the connection at once.
 
 /// Declares the kinds of one side once; the enumeration, the list and the words follow.
 macro_rules! kinds {
@@ -16,13 +16,13 @@ macro_rules! kinds {
         }
 
         impl $side {
-            /// Every kind in the order of discriminants: its word, and what happened.
+            /// Every kind in the order of discriminants: its word, and the event.
             pub const ALL: &[($side, &str, &str)] = &[$(($side::$variant, $word, concat!($($help),+).trim_ascii()),)+];
 
-            /// How many kinds there are.
+            /// The number of kinds.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// For log and counters.
+            /// Returns the word for log and counters.
             pub fn word(self) -> &'static str {
                 Self::ALL[self as usize].1
             }
@@ -31,7 +31,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What a client can do.
+    /// A glitch of a client.
     ClientGlitch {
         /// An empty line before a request line.
         LeadingLine = "leading-line",
@@ -85,7 +85,7 @@ kinds! {
 }
 
 kinds! {
-    /// What a server can do.
+    /// A glitch of a server.
     UpstreamGlitch {
         /// Line ends after a response that do not belong to it.
         BlankLine = "blank-line",
@@ -112,7 +112,7 @@ kinds! {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind has its own word, and stands at its discriminant. How: all of them.
+    //! Proves: each kind has its own word, at the index of its discriminant. How: all of them.
 
     use std::collections::BTreeSet;
 

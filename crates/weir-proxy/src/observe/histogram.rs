@@ -1,9 +1,9 @@
 //! Latency histograms in microseconds: logarithmic with 16 linear steps an octave.
 //!
-//! One writer (the worker) records with plain loads and stores; anybody may take a [`Snapshot`] at any time, merge those
-//! of several workers, and subtract an earlier one to see only what came since (the sliding window of
-//! docs/semantics.md#what-you-can-observe).
-//! Bounds: 3.7 KB, one bucket and the sum written for each value; a percentile is off by at most 1/32 (3.2 %).
+//! One writer (the worker) records with plain loads and stores. Any thread may take a [`Snapshot`]
+//! at any time, merge those of several workers, and subtract an earlier one to see only later
+//! values (the sliding window of docs/semantics.md §7). Bounds: 3.7 KB, one bucket and the sum
+//! written for each value; a percentile is off by at most 1/32 (3.2 %).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -46,7 +46,7 @@ impl Histogram {
         self.record_many(value_us, 1);
     }
 
-    /// Counts a value so many times. Only the owner may call it.
+    /// Counts a value `times` times. Only the owner may call it.
     #[inline]
     pub fn record_many(&self, value_us: u64, times: u64) {
         if !COUNTING {
@@ -60,7 +60,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted so far. Values recorded meanwhile may be seen in part (in the sum and not in the counts).
+    /// Returns the values counted so far. Values recorded meanwhile may be seen in part (in the sum
+    /// and not in the counts).
     pub fn snapshot(&self) -> Snapshot {
         let counts = self.counts.iter().map(|count| count.load(Relaxed)).collect();
         Snapshot { counts, sum: self.sum.load(Relaxed), max: self.max.load(Relaxed) }
@@ -82,32 +83,34 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
-    /// Values counted.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Sum of all values in microseconds, exact.
+    /// Returns the sum of all values in microseconds, exact.
     pub fn sum_us(&self) -> u64 {
         self.sum
     }
 
-    /// Largest value: exact, or after [`Snapshot::since`] as exact as a percentile. None without values.
+    /// Returns the largest value: exact, or after [`Snapshot::since`] as exact as a percentile.
+    /// None without values.
     pub fn max_us(&self) -> Option<u64> {
         (self.count() > 0).then_some(self.max)
     }
 
-    /// Smallest value, as exact as a percentile. None without values.
+    /// Returns the smallest value, as exact as a percentile. None without values.
     pub fn min_us(&self) -> Option<u64> {
         self.counts.iter().position(|&count| count > 0).map(|at| middle(at).min(self.max))
     }
 
-    /// Mean. None without values.
+    /// Returns the mean. None without values.
     pub fn mean_us(&self) -> Option<u64> {
         self.sum.checked_div(self.count())
     }
 
-    /// The value that so many of 10,000 don't exceed: 5000 is the median, 9990 is p99.9. None without values.
+    /// Returns the value that `of_10_000` of 10,000 values do not exceed: 5000 is the median, 9990
+    /// is p99.9. None without values.
     pub fn percentile(&self, of_10_000: u32) -> Option<u64> {
         let count = self.count();
         let rank = (u128::from(count) * u128::from(of_10_000.min(10_000))).div_ceil(10_000).max(1);
@@ -119,18 +122,18 @@ impl Snapshot {
         Some(middle(at).min(self.max))
     }
 
-    /// Adds what another one counted.
+    /// Adds the values of another snapshot.
     pub fn merge(&mut self, other: &Snapshot) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, other)| *mine += other);
         self.sum = self.sum.wrapping_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
-    /// What came after an earlier snapshot of the same histogram.
+    /// Returns the values after an earlier snapshot of the same histogram.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let pairs = self.counts.iter().zip(&earlier.counts);
         let counts: Box<[u64]> = pairs.map(|(now, before)| now.saturating_sub(*before)).collect();
-        // The exact largest value is known only when it is a new one.
+        // The exact largest value is known only if it is a new one.
         let max = match counts.iter().rposition(|&count| count > 0) {
             Some(_) if self.max > earlier.max => self.max,
             Some(at) => middle(at).min(self.max),
@@ -139,32 +142,35 @@ impl Snapshot {
         Snapshot { counts, sum: self.sum.wrapping_sub(earlier.sum), max }
     }
 
-    /// The same in little memory, to be kept.
+    /// Returns a compact copy to keep.
     pub fn sparse(&self) -> Sparse {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         Sparse { counts: counted.map(|(at, count)| (at as u16, *count)).collect(), sum: self.sum, max: self.max }
     }
 
-    /// Adds what was kept.
+    /// Adds a compact copy.
     pub fn add(&mut self, kept: &Sparse) {
         kept.counts.iter().for_each(|(at, count)| self.counts[usize::from(*at)] += count);
         self.sum = self.sum.wrapping_add(kept.sum);
         self.max = self.max.max(kept.max);
     }
 
-    /// Values that don't exceed a bound, with all others of the bound's bucket left out unless it ends with the bound.
+    /// Returns the number of values up to a bound; those in the bound's bucket count only if it
+    /// ends with the bound.
     pub fn count_up_to(&self, bound: u64) -> u64 {
         self.counts[..bucket(bound + 1)].iter().sum()
     }
 
-    /// Upper bounds (inclusive) and counts of the buckets that are not empty, in ascending order.
+    /// Returns upper bounds (inclusive) and counts of the buckets that are not empty, in ascending
+    /// order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         all.map(|(at, count)| (Buckets::first(at) + Buckets::width(at) - 1, *count))
     }
 }
 
-/// A [`Snapshot`] that keeps only the buckets that are not empty: a few hundred bytes for what came in some seconds.
+/// A [`Snapshot`] with only the buckets that are not empty: a few hundred bytes for the values of
+/// some seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sparse {
     counts: Box<[(u16, u64)]>,
@@ -178,15 +184,16 @@ fn bucket(value: u64) -> usize {
     Buckets::bucket(value).min(BUCKETS - 1)
 }
 
-/// What stands for all values of a bucket: at most half its width from each.
+/// Returns the value that represents a bucket: at most half its width from each of its values.
 fn middle(bucket: usize) -> u64 {
     Buckets::first(bucket) + (Buckets::width(bucket) - 1) / 2
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each value has its bucket, percentiles are within 1/32 of the exact ones, merging and subtracting give
-    //! what recording would. How: all bucket edges, and properties against a sorted list.
+    //! Proves: each value has its bucket, percentiles are within 1/32 of the exact ones, merging
+    //! and subtracting give the same as recording. How: all bucket edges, and properties against a
+    //! sorted list.
 
     use proptest::prelude::*;
 
@@ -220,7 +227,7 @@ mod tests {
         assert_eq!((empty.percentile(5000), empty.mean_us(), empty.max_us(), empty.min_us()), (None, None, None, None));
     }
 
-    /// What a metric with few bounds is made of: exact where a bucket begins behind the bound.
+    /// The basis of a metric with few bounds: exact where a bucket begins behind the bound.
     #[test]
     fn values_up_to_a_bound() {
         let snapshot = of(&[0, 63, 64, 65, 127, 128, 1 << 20]);

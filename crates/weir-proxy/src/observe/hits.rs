@@ -1,7 +1,9 @@
-//! How long answers from the store take, apart from those of servers: one hit costs next to nothing, and would hide what all others take.
+//! How long responses from the store take, apart from those of servers: one hit costs next to
+//! nothing, and would hide the times of all others.
 //!
-//! Told by the clients' side when such an answer is complete, and by the engine when its turn is over: what is answered in the turn in which it
-//! was asked for has taken until then, when the driver has it. Bound: one number a turn, and one histogram.
+//! The clients' side reports each complete response of this kind, and the engine the end of its
+//! turn. A response in the turn of its request took until the end of the turn, when the driver has
+//! it. Bound: one number a turn, and one histogram.
 
 use std::sync::Arc;
 
@@ -11,17 +13,18 @@ use crate::observe::histogram::Histogram;
 #[derive(Debug)]
 pub(crate) struct Hits {
     times: Arc<Histogram>,
-    /// Those that were asked for and answered in this turn.
+    /// Responses that were requested and completed in this turn.
     of_turn: u64,
 }
 
 impl Hits {
-    /// None yet.
+    /// Returns times without values.
     pub(crate) fn new(times: Arc<Histogram>) -> Hits {
         Hits { times, of_turn: 0 }
     }
 
-    /// An answer is complete whose request came at this time. Both are of the clock that stands still in a turn.
+    /// A response is complete whose request arrived at this time. Both times are of the clock that
+    /// does not advance within a turn.
     #[inline]
     pub(crate) fn ended(&mut self, received_us: u64, now_us: u64) {
         if received_us == now_us {
@@ -31,7 +34,7 @@ impl Hits {
         }
     }
 
-    /// The turn has taken so long.
+    /// The turn has taken `turn_us`.
     #[inline]
     pub(crate) fn turn_ended(&mut self, turn_us: u64) {
         if self.of_turn > 0 {

@@ -1,19 +1,20 @@
-//! Counts of events by kind, where the kinds are an enumeration: each has a word for people and a counter of its own.
+//! Counts of events by kind, where the kinds are an enumeration: each has a word for people and its
+//! own counter.
 
 use crate::observe::counters::{Counter, Kind, Sample};
 
 /// An enumeration with a word for each of its values.
 pub trait Kinds: Copy + Eq + 'static {
-    /// All values, in a fixed order.
+    /// Returns all values, in a fixed order.
     fn all() -> Box<[Self]>;
 
-    /// The word in counters, log and status; different for each value.
+    /// Returns the word in counters, log and status; different for each value.
     fn word(self) -> &'static str;
 }
 
-/// Declares an enumeration with its words; the list of all values follows from the same lines.
+/// Declares an enumeration with its words; the list of all values is generated from the same lines.
 macro_rules! worded {
-    // With another enumeration in it there is no list at compile time.
+    // If another enumeration is part of it, no list exists at compile time.
     (@all $name:ident [$($inner:ident)+] $($kind:ident)+) => {};
     (@all $name:ident [] $($kind:ident)+) => {
         impl $name {
@@ -49,7 +50,7 @@ macro_rules! worded {
         $crate::observe::kinds::worded!(@all $name [$($inner)*] $($kind)+);
 
         impl $name {
-            /// The word in counters, log and status.
+            /// Returns the word in counters, log and status.
             pub fn word(self) -> &'static str {
                 match self {
                     $($name::$wrap(inner) => inner.word(),)*
@@ -61,7 +62,7 @@ macro_rules! worded {
 }
 pub(crate) use worded;
 
-/// How often each of some kinds has occurred.
+/// Counts of the occurrences of some kinds.
 #[derive(Debug)]
 pub struct CountByKind<K>(Box<[(K, Counter)]>);
 
@@ -72,34 +73,35 @@ impl<K: Kinds> Default for CountByKind<K> {
 }
 
 impl<K: Kinds> CountByKind<K> {
-    /// Counts one occurrence. Only the owner may call it. Looks through the kinds: for refusals and ends, not for every request.
+    /// Counts one occurrence. Only the owner may call it. Looks through the kinds: for refusals and
+    /// ends, not for every request.
     pub fn count(&self, kind: K) {
         self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.increment());
     }
 
-    /// Counts so many at once, as [`CountByKind::count`] does.
+    /// Counts `amount` at once, as [`CountByKind::count`] does.
     pub fn count_many(&self, kind: K, amount: u64) {
         self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.add(amount));
     }
 
-    /// Occurrences of what has this word.
+    /// Returns the occurrences of the kind with this word.
     pub fn get(&self, word: &str) -> u64 {
         self.iter().find(|(known, _)| *known == word).map_or(0, |(_, count)| count)
     }
 
-    /// Occurrences of all.
+    /// Returns the occurrences of all kinds.
     pub fn sum(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
 
-    /// Tells how often each has occurred that has.
+    /// Calls `visit` with the count of each kind that has occurred.
     pub(crate) fn each(&self, name: &'static str, help: &'static str, visit: &mut impl FnMut(Sample)) {
         for (word, value) in self.iter() {
             visit(Sample { name, label: Some(("word", word)), kind: Kind::Total, help, value });
         }
     }
 
-    /// Words of what has occurred, and how often.
+    /// Returns the words of kinds that have occurred, and how often.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(kind, counter)| (kind.word(), counter.get())).filter(|(_, count)| *count > 0)
     }
@@ -107,7 +109,8 @@ impl<K: Kinds> CountByKind<K> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: everything that can occur is counted by itself, with a word of its own. How: each kind as often as its place says.
+    //! Proves: every kind is counted separately, with its own word. How: each kind as often as its
+    //! place says.
 
     use super::*;
     use crate::cause::Cause;

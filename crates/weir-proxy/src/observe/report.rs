@@ -1,10 +1,10 @@
-//! What one worker's servers and connections are at a moment, told when somebody asks
-//! (docs/semantics.md#what-you-can-observe).
+//! The state of one worker's servers and connections at a moment, made on request
+//! (docs/semantics.md §7).
 //!
-//! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all of it belongs together;
-//! read elsewhere. A request pays nothing for it, a report costs a visit to each connection. Times are relative to the
-//! moment of the report, microseconds. Bound: one row for each connection there is, and
-//! those of [`crate::observe::accounting`].
+//! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all
+//! of it belongs together; read elsewhere. It costs requests nothing; a report costs a visit to
+//! each connection. Times are relative to the moment of the report, microseconds. Bound: one row
+//! for each existing connection, and those of [`crate::observe::accounting`].
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::upstream::trust::TrustState;
 pub struct Report {
     /// Clients connected to this worker.
     pub clients: usize,
-    /// Their requests without a complete answer.
+    /// Their requests without a complete response.
     pub exchanges: usize,
-    /// Nothing new is accepted.
+    /// No new connections are accepted.
     pub draining: bool,
     /// By server, upstream after upstream.
     pub servers: Vec<ServerReport>,
     /// Requests that were in flight when servers died.
     pub suspects: Vec<Suspect>,
-    /// What clients do who choose where they go; None: there are none such.
+    /// The use by clients that choose their own destination; None: no such clients.
     pub usage: Option<UsageReport>,
     /// Congestion controls that share connections of `tcp`.
     pub arms: Vec<ArmReport>,
 }
 
-/// What clients who choose where they go do on one worker.
+/// The use of one worker by clients that choose their own destination.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageReport {
     /// By host and port.
@@ -46,12 +46,12 @@ pub struct UsageReport {
     pub users: UsedReport,
 }
 
-/// A table of it.
+/// One table of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsedReport {
     /// In no order; at most [`ROWS_MAX`](crate::observe::accounting::ROWS_MAX).
     pub rows: Vec<UsedRow>,
-    /// What those did that have no row any more.
+    /// The use of all that no longer have a row.
     pub others: Use,
     /// Connections that they have now.
     pub others_connections: u32,
@@ -64,7 +64,7 @@ pub struct UsedRow {
     pub name: Arc<str>,
     /// Connections to the destination, or of the user, now.
     pub connections: u32,
-    /// What was done.
+    /// Its use.
     pub used: Use,
 }
 
@@ -73,11 +73,11 @@ pub struct UsedRow {
 pub struct ServerReport {
     /// Whether it takes requests, and why not.
     pub standing: State,
-    /// How long it has been suspended, for [`State::Suspended`]; else 0.
+    /// How long it has been suspended, for [`State::Suspended`]; otherwise 0.
     pub suspended_us: u64,
     /// Connections that take requests.
     pub ready: u32,
-    /// Requests can go there: a connection is up, or can be made as far as is known.
+    /// Requests can be sent there: a connection is up, or can be made as far as is known.
     pub reachable: bool,
     /// Requests that wait for a connection.
     pub waiting: u32,
@@ -85,42 +85,45 @@ pub struct ServerReport {
     pub unanswered: u32,
     /// Requests that may wait or be unanswered in all.
     pub capacity: u32,
-    /// Connections set aside, because the clients of the answers under way have not read for a while.
+    /// Connections set aside, because the clients of their current responses have not read for a
+    /// while.
     pub aside: u32,
     /// Connections joined with a client after 101.
     pub tunnels: u32,
-    /// Nothing is left there: no request, no connection, no probe.
+    /// Nothing remains there: no request, no connection, no probe.
     pub vacant: bool,
     /// Failed connects in a row.
     pub failures: u32,
     /// Whether it may be pipelined.
     pub trust: TrustState,
-    /// How long that stays so, for [`TrustState::Penalty`]; else 0.
+    /// How long that lasts, for [`TrustState::Penalty`]; otherwise 0.
     pub penalty_us: u64,
-    /// What it is for.
+    /// The reason for that.
     pub penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have now, 1 when it may not be pipelined.
     pub depth: u32,
     /// With `pool "fresh"`.
     pub fresh: Option<FreshReport>,
-    /// How many requests it works on at once, where more are known to be worse; the same on all workers.
+    /// The learned limit of requests at once, if more are known to be worse; the same on all
+    /// workers.
     pub limit: Option<LearnedLimit>,
-    /// Which requests are known to be alike, those first that are asked for most.
+    /// Classes of requests that are known to be alike, the most frequent first.
     pub classes: Vec<ClassReport>,
     /// By position.
     pub connections: Vec<ConnectionReport>,
 }
 
-/// Kept connections beside those that are made for one request, on one worker.
+/// Kept connections compared with those that are made for one request, on one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreshReport {
-    /// Requests go on connections that are made for them.
+    /// Requests use connections that are made for them.
     pub in_force: bool,
-    /// Such connections, those that are being made included.
+    /// Such connections, including those that are being made.
     pub connections: u32,
-    /// From a request to the beginning of its answer on a kept connection lately: the 99th percentile, microseconds; None: not known.
+    /// Time from a request to the beginning of its response on a kept connection recently: the 99th
+    /// percentile, microseconds; None: not known.
     pub kept_p99_us: Option<u64>,
-    /// The same on one that was made for it.
+    /// The 99th percentile on a connection that was made for the request.
     pub fresh_p99_us: Option<u64>,
 }
 
@@ -129,21 +132,21 @@ pub struct FreshReport {
 pub struct ConnectionReport {
     /// Number among all connections of the server, over all workers, from 0.
     pub number: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: ConnectionState,
     /// How long it has been established, or down, or connecting.
     pub since_us: u64,
-    /// When it is [`ConnectionState::Down`]: the time to the next try.
+    /// For [`ConnectionState::Down`]: the time to the next try.
     pub retry_us: u64,
     /// Requests given to the kernel and unanswered.
     pub in_flight: u32,
-    /// Requests in line behind those.
+    /// Requests queued behind those.
     pub queued: u32,
-    /// Answers since it was established: how often it was reused, and once.
+    /// Responses since it was established: how often it was reused, plus one.
     pub answers: u64,
     /// Times that it, or its predecessors in this position, ended or could not be established.
     pub closes: u64,
-    /// Why the last one did.
+    /// The reason for the last of these ends.
     pub closed_why: Option<UpstreamEnd>,
     /// Glitches since it was established.
     pub glitches: u32,
@@ -151,7 +154,7 @@ pub struct ConnectionReport {
     pub near: Option<bool>,
 }
 
-/// Where a connection stands; the first that applies.
+/// The state of a connection; the first that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
     /// Not connected, by order of an operator.
@@ -160,19 +163,19 @@ pub enum ConnectionState {
     Spare,
     /// Not connected.
     Down,
-    /// A connect is on its way.
+    /// A connect is in progress.
     Connecting,
-    /// Ends with the answer under way.
+    /// Ends with the current response.
     Ending,
-    /// The client of the answer under way takes it slowly.
+    /// The client of the current response reads it slowly.
     Paused,
-    /// The answer under way is large: nothing is queued behind it.
+    /// The current response is large: nothing is queued behind it.
     Exclusive,
-    /// The answer under way takes far longer than usual.
+    /// The current response takes far longer than usual.
     Late,
-    /// Being let run empty: a sync point.
+    /// Running empty on purpose: a sync point.
     Syncing,
-    /// Follows a loss: one request at a time until the first answer.
+    /// Follows a loss: one request at a time until the first response.
     Probation,
     /// A request that nothing may follow is unanswered.
     Held,
@@ -185,7 +188,7 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// All of them.
+    /// All states.
     pub const ALL: [ConnectionState; 14] = [
         ConnectionState::Parked,
         ConnectionState::Spare,
@@ -203,7 +206,7 @@ impl ConnectionState {
         ConnectionState::Idle,
     ];
 
-    /// For status and metrics.
+    /// Returns the word for status and metrics.
     pub fn word(self) -> &'static str {
         match self {
             ConnectionState::Parked => "parked",

@@ -1,7 +1,9 @@
-//! What operators want to read in the log: changes of a server's standing, each told once by the worker that knows first.
+//! Events for the operator's log: changes of a server's standing, each reported once by the worker
+//! that knows first.
 //!
-//! The engine notes them, the worker takes them out after each turn ([`crate::engine::Engine::take_event`]) and hands them to
-//! whoever prints. They are rare; what finds no place is counted (`events_lost`), and nobody waits. Bound: [`EVENTS_MAX`].
+//! The engine notes them, and the worker takes them after each turn
+//! ([`crate::engine::Engine::take_event`]) and passes them on to the log. They are rare; events
+//! without room are counted (`events_lost`), and nothing waits. Bound: [`EVENTS_MAX`].
 
 use std::fmt;
 
@@ -20,11 +22,11 @@ pub const EVENTS_MAX: usize = 64;
 pub struct Event {
     /// Index of the server over all upstreams of the plan.
     pub server: u32,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What happened.
+/// The change of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// It gets nothing new until it has shown that it works.
@@ -33,29 +35,32 @@ pub enum What {
     Recovered,
     /// An operator's order holds from now on.
     Ordered(Order),
-    /// No connection is left, and none can be made; a reason says that its TLS is why.
+    /// No connection is left, and none can be made; a reason means that its TLS is the cause.
     Unreachable(Option<ServerTlsFailure>),
     /// It accepts connections again.
     Reachable,
     /// Put back to one request at a time for a while; until an operator clears it, if the doubt lasts.
     Demoted(Doubt),
-    /// Gave an answer too many: one request at a time until an operator clears it.
+    /// Gave one response too many: one request at a time until an operator clears it.
     Surplus,
-    /// Does not bear several requests at once, shown a second time: one at a time until an operator clears it.
+    /// Cannot handle several requests at once, shown a second time: one at a time until an operator
+    /// clears it.
     Unfit(Doubt),
-    /// A worker knows of this verdict from now on, found by itself or heard of: for whoever keeps it. No line.
+    /// A worker knows of this verdict from now on, as its finder or from another worker: for the
+    /// keeper of verdicts. No line.
     Judged(Verdict),
-    /// The same of an operator's `clear`, which ends verdicts.
+    /// A worker knows of an operator's `clear`, which ends verdicts. No line.
     Cleared,
 }
 
 impl Event {
-    /// The upstream and the name of the server; None when the plan has no such server.
+    /// Returns the upstream and the name of the server; None when the plan has no such server.
     pub fn place(self, plan: &Plan) -> Option<(&UpstreamPlan, &str)> {
         plan.server(self.server as usize).map(|(upstream, server)| (upstream, server.name.as_str()))
     }
 
-    /// One line for people: `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.
+    /// Returns one line for people:
+    /// `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.
     pub fn line(self, plan: &Plan) -> Option<String> {
         if matches!(self.what, What::Judged(_) | What::Cleared) {
             return None;
@@ -65,10 +70,10 @@ impl Event {
     }
 }
 
-/// What ends a demotion that no time ends.
+/// The way to end a demotion without time limit.
 const WAY_OUT: &str = "`weir server clear` after it is mended";
 
-/// What happened, in the words of its upstream.
+/// A change in the words of its upstream.
 struct Told<'a> {
     what: What,
     upstream: &'a UpstreamPlan,
@@ -119,7 +124,7 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Microseconds as people read them.
+/// Microseconds in a readable form.
 struct Seconds(u64);
 
 impl fmt::Display for Seconds {
@@ -133,7 +138,7 @@ impl fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each event names its server and says what happened. How: examples over two upstreams.
+    //! Proves: each event names its server and the change. How: examples over two upstreams.
 
     use super::*;
     use crate::cross::standing::ProbeFault;

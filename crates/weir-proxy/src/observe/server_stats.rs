@@ -1,10 +1,12 @@
-//! What one worker counts of one server: answers by status, response times, repetitions, connects, ends.
+//! The counters of one worker for one server: responses by status, response times, repetitions,
+//! connects, ends.
 //!
-//! Written by the worker where things happen, read by anybody at any time, as [`crate::observe::counters`] are. Only what can't be
-//! told later is counted here; what a server and its connections *are* at a moment is told when somebody asks
-//! ([`crate::observe::report`]), so that a request never pays for it: a gauge of each connection, kept up to date, would cost about
-//! as many stores a request as all of this. Bounds: 10 KB for each server and worker.
-//! docs/semantics.md#what-you-can-observe.
+//! Written by the worker where things happen, read by any thread at any time, as
+//! [`crate::observe::counters`] are. Only facts that cannot be reported later are counted here. The
+//! current state of a server and its connections is reported on request
+//! ([`crate::observe::report`]), so that a request never pays for it: an up-to-date gauge of each
+//! connection would cost about as many stores a request as all of this. Bounds: 10 KB for each
+//! server and worker. docs/semantics.md §7.
 
 use std::sync::Arc;
 
@@ -16,13 +18,13 @@ use crate::observe::histogram::Histogram;
 use crate::observe::kinds::CountByKind;
 use crate::plan::Plan;
 
-/// Lowest status that is counted by itself.
+/// Lowest status with a separate count.
 const STATUS_MIN: u16 = 100;
 /// Statuses that are counted: 100 to 599.
 const STATUSES: usize = 500;
 
 counters! {
-    /// Everything that one worker counts of one server.
+    /// All counters of one worker for one server.
     struct ServerStats;
     /// Requests put on a connection, repetitions included.
     requests: Total,
@@ -107,13 +109,14 @@ impl std::fmt::Debug for Statuses {
 }
 
 impl Statuses {
-    /// Counts an answer. Only the owner may call it. A status outside of 100 to 599 counts as the nearest.
+    /// Counts a response. Only the owner may call it. A status outside of 100 to 599 counts as the
+    /// nearest.
     #[inline]
     pub fn count(&self, status: u16) {
         self.0[usize::from(status.saturating_sub(STATUS_MIN)).min(STATUSES - 1)].increment();
     }
 
-    /// Statuses that occurred and how often, in ascending order.
+    /// Returns statuses that occurred and how often, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
         let counts = (STATUS_MIN..).zip(self.0.iter().map(Counter::get));
         counts.filter(|(_, count)| *count > 0)
@@ -121,7 +124,7 @@ impl Statuses {
 }
 
 impl ServerStats {
-    /// One for each slot of a plan: the order of servers everywhere in weir.
+    /// Returns one for each slot of a plan: the order of servers everywhere in weir.
     pub fn for_plan(plan: &Plan) -> Vec<Arc<ServerStats>> {
         (0..plan.servers()).map(|_| Arc::default()).collect()
     }
@@ -131,7 +134,7 @@ impl ServerStats {
         self.doubts[doubt as usize].increment();
     }
 
-    /// Final answers by class, from 1xx (101 only) to 5xx.
+    /// Returns final responses by class, from 1xx (101 only) to 5xx.
     pub fn classes(&self) -> [u64; 5] {
         let mut classes = [0; 5];
         for (status, count) in self.statuses.iter() {
@@ -159,8 +162,8 @@ impl ServerStats {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: every status has its own count, odd ones the nearest, classes are their sums, and all is listed once.
-    //! How: each status as often as its number says.
+    //! Proves: every status has its own count, odd ones the nearest, classes are their sums, and
+    //! all are listed once. How: each status as often as its number says.
 
     use std::collections::BTreeSet;
 

@@ -1,25 +1,26 @@
-//! Seconds since 1970 as the date and time of a zone, written once a second.
+//! Formats seconds since 1970 as date and time in a zone, once a second.
 //!
-//! Called by the renderer. The zone's offset is an argument: rules of zones are the operating system's.
+//! Called by the renderer. The offset of the zone is an argument: the operating system knows the
+//! rules of zones.
 
 use std::io::Write;
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Bytes of an ISO 8601 time in front of the place of its milliseconds.
+/// Bytes of an ISO 8601 time in front of the milliseconds.
 const ISO_SECONDS: usize = 19;
 
-/// A second in the forms that lines use.
+/// A second in the formats of lines.
 #[derive(Debug, Default)]
 pub(super) struct Stamp {
-    /// Seconds since 1970 and of the zone, once they were written.
+    /// Seconds since 1970 and offset of the zone, once they were written.
     of: Option<(i64, i32)>,
     local: Vec<u8>,
     iso: Vec<u8>,
 }
 
 impl Stamp {
-    /// Makes it the stamp of this second, in a zone so many seconds east of Greenwich.
+    /// Sets the second, in a zone `zone_s` seconds east of Greenwich.
     pub(super) fn set(&mut self, unix_s: i64, zone_s: i32) {
         if self.of != Some((unix_s, zone_s)) {
             self.of = Some((unix_s, zone_s));
@@ -37,7 +38,7 @@ impl Stamp {
         let name = MONTHS[month as usize - 1];
         self.local.clear();
         self.iso.clear();
-        // Writing to a vector can't fail.
+        // Writing to a vector cannot fail.
         let _ = write!(
             self.local,
             "{day:02}/{name}/{year:04}:{hour:02}:{minute:02}:{second:02} {sign}{east_h:02}{east_m:02}"
@@ -58,13 +59,14 @@ impl Stamp {
         &self.iso
     }
 
-    /// The same in two parts, with the place for milliseconds between them.
+    /// Returns the ISO 8601 time in two parts, with the place for milliseconds between them.
     pub(super) fn iso_parts(&self) -> (&[u8], &[u8]) {
         self.iso.split_at(ISO_SECONDS.min(self.iso.len()))
     }
 }
 
-/// Year, month (1-12) and day (1-31) of a day since 1970, Gregorian, for years 0 to 9999; clamped outside.
+/// Returns year, month (1-12) and day (1-31) of a day since 1970, Gregorian, for years 0 to 9999;
+/// clamped outside.
 fn civil(day: i64) -> (i64, i64, i64) {
     // Days of years that begin with March, in eras of 400 years (146,097 days); Howard Hinnant, `civil_from_days`.
     let day = day.clamp(-719_162, 2_932_896) + 719_468;
@@ -79,8 +81,8 @@ fn civil(day: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: dates are right from year 1 to 9999, and stamps have their form in any zone.
-    //! How: every day against counting; examples made with date(1).
+    //! Proves: dates are right from year 1 to 9999, and stamps have their format in any zone. How:
+    //! every day against counting; examples made with date(1).
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! The line of a connection of `tcp`, written when it has ended. It has what lines of tunnels have, and nothing of HTTP.
+//! The line of a connection of `tcp`, written when it has ended. It has the values of tunnels, and
+//! nothing of HTTP.
 
 use std::net::SocketAddr;
 
@@ -6,7 +7,7 @@ use super::{Access, Blame, Client, Placed, Record, Stage, render, write_address}
 use crate::observe::secured::Secured;
 use crate::request::pending_request::ConnId;
 
-/// What a line says of a connection. All times are microseconds.
+/// The values of a line for a connection. All times are microseconds.
 #[derive(Debug)]
 pub(crate) struct FlowLine {
     /// Its client.
@@ -15,15 +16,15 @@ pub(crate) struct FlowLine {
     pub(crate) conn: ConnId,
     /// When it was accepted.
     pub(crate) begun_us: u64,
-    /// When a server was connected to; None: none was.
+    /// When a server was connected; None: never.
     pub(crate) connected_us: Option<u64>,
-    /// Index in the plan; None: it has none.
+    /// Index in the plan; None: no upstream.
     pub(crate) upstream: Option<u16>,
-    /// The name that its client has asked for, where somebody looked.
+    /// The name that its client has asked for, if the first message was read.
     pub(crate) name: Option<Box<str>>,
-    /// Index of the server in every engine; None: it has none.
+    /// Index of the server in every engine; None: no server.
     pub(crate) server: Option<u32>,
-    /// Where its client has connected to, when that is not this machine.
+    /// The original destination of its client, if that is not this machine.
     pub(crate) destination: Option<SocketAddr>,
     /// Bytes from the client and to it.
     pub(crate) moved: (u64, u64),
@@ -31,7 +32,7 @@ pub(crate) struct FlowLine {
     pub(crate) tries: u32,
     /// Why it has ended.
     pub(crate) why: Blame,
-    /// Where it stood.
+    /// The stage at its end.
     pub(crate) stage: Stage,
     /// When it has ended.
     pub(crate) now_us: u64,
@@ -44,7 +45,7 @@ impl Access {
         write_address(&mut client.address, line.peer.ip());
         let name = line.name.take();
         client.secured = name.map(|name| Box::new(Secured { name: Some(name), ..Secured::default() }));
-        // Where a client wanted to go is of interest also when nobody is there.
+        // The destination of a client matters even if no server is there.
         let server = line.server.or(line.destination.map(|_| u32::MAX));
         let placed = server.map(|server| Placed {
             conn: line.conn,

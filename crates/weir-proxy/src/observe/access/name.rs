@@ -1,17 +1,17 @@
-//! What a line of the access log can say: one row for each `$name`. Read by the template compiler and the renderer;
-//! `docs/access-log.md` has the same table, and a test compares them.
+//! The variables of an access log line: one row for each `$name`. Read by the template compiler and
+//! the renderer; `docs/access-log.md` has the same table, and a test compares them.
 
-/// Declares names once; the enumeration and the list follow.
+/// Declares names once; the enumeration and the list are generated.
 macro_rules! names {
     ($($(#[doc = $help:literal])+ $variant:ident = $word:literal,)+) => {
-        /// Something that a line can say.
+        /// A value that a line can have.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Name {
             $($(#[doc = $help])+ $variant,)+
         }
 
         impl Name {
-            /// Every name: its word without the `$`, and what it says.
+            /// Every name: its word without the `$`, and its meaning.
             pub const ALL: &[(Name, &str, &str)] = &[$((Name::$variant, $word, concat!($($help),+).trim_ascii()),)+];
         }
     };
@@ -119,12 +119,12 @@ names! {
 }
 
 impl Name {
-    /// The name of this word.
+    /// Returns the name with this word.
     pub fn of(word: &str) -> Option<Name> {
         Name::ALL.iter().find(|(_, known, _)| *known == word).map(|(name, _, _)| *name)
     }
 
-    /// Its word.
+    /// Returns its word.
     pub fn word(self) -> &'static str {
         Name::ALL[self as usize].1
     }

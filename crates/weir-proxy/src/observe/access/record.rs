@@ -1,7 +1,7 @@
-//! What is known of one exchange for its line in the access log, gathered while it happens.
+//! The record of one exchange for its line in the access log, gathered while it happens.
 //!
-//! Filled by `client/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
-//! of each field that the format names.
+//! Filled by `client/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request
+//! line, [`VALUE_BYTES_MAX`] of each field that the format names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -13,29 +13,29 @@ use crate::base::encoder::Coding;
 use crate::request::identity::Identity;
 use crate::request::pending_request::ConnId;
 
-/// Bytes of a request line that are kept; the default of `line-limit`, so that usually all of it is.
+/// Bytes of a request line that are kept: the default of `line-limit`, so usually all of it.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of a request field or host that are kept.
 pub const VALUE_BYTES_MAX: usize = 1024;
-/// Stands behind what was cut.
+/// Marks the end of a truncated value.
 const CUT: &[u8] = b"...";
 
-/// Who ended an exchange before its time.
+/// The party that ended an exchange before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Party {
-    /// Nobody: it is complete.
+    /// None: it is complete.
     #[default]
     None,
-    /// The client left, or did not send what it had announced.
+    /// The client left, or did not send the announced bytes.
     Client,
-    /// The server could not be reached, or gave no answer that can be used.
+    /// The server could not be reached, or gave no usable response.
     Server,
     /// weir: a refusal, a limit or a time-out.
     Weir,
 }
 
 impl Party {
-    /// The word in the log.
+    /// Returns the word in the log.
     pub fn word(self) -> &'static str {
         match self {
             Party::None => "none",
@@ -51,11 +51,11 @@ impl Party {
 pub struct Blame {
     /// The reason in the log.
     pub word: &'static str,
-    /// Whose doing it is.
+    /// The responsible party.
     pub party: Party,
 }
 
-/// Where an exchange stood when it ended.
+/// The stage of an exchange when it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
     /// The request's head.
@@ -66,11 +66,11 @@ pub enum Stage {
     Queue,
     /// Waiting for a connection to be established.
     Connect,
-    /// Sent, without an answer.
+    /// Sent, without a response.
     Wait,
-    /// In the middle of the answer.
+    /// In the middle of the response.
     Answer,
-    /// The answer was complete here, but not with the client.
+    /// The response was complete here, but not at the client.
     Deliver,
     /// The connections were joined.
     Tunnel,
@@ -80,7 +80,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The word in the log.
+    /// Returns the word in the log.
     pub fn word(self) -> &'static str {
         match self {
             Stage::Head => "head",
@@ -96,7 +96,7 @@ impl Stage {
     }
 }
 
-/// A request was put on an upstream connection, as the connection's worker tells it.
+/// A request was put on an upstream connection, as the connection's worker reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// The connection.
@@ -107,72 +107,74 @@ pub struct Placed {
     pub sent_us: u64,
     /// When the connection was established.
     pub connected_us: u64,
-    /// Requests that the connection had got before.
+    /// Requests that the connection had been given before.
     pub before: u64,
-    /// Where the connection leads to, when the configuration does not say that (the forward proxy).
+    /// The other end of the connection, if the configuration does not name it (the forward proxy).
     pub address: Option<SocketAddr>,
 }
 
-/// Fields of a request and its host, in its text.
+/// Fields of a request and its host, as ranges of its text.
 #[derive(Debug, Default)]
 struct Kept {
-    /// The number of the template that names them.
+    /// The number of the template that names the fields.
     template: u32,
-    /// As that names them; empty when absent.
+    /// In the order of the template; empty when absent.
     values: Vec<Range<u32>>,
     host: Range<u32>,
 }
 
-/// Who asks, where he was going, and what the request is called: in its text.
+/// The client of a request, its destination, and the names of the request, as ranges of its text.
 #[derive(Debug, Default)]
 struct Who {
-    /// The client, where a trusted proxy has told another one than the other end of the connection.
+    /// The client, if a trusted proxy has named another one than the peer of the connection.
     client: Option<IpAddr>,
-    /// Whether it speaks TLS, where a trusted proxy has told another scheme than that of the connection.
+    /// Whether it uses TLS, if a trusted proxy has named another scheme than that of the
+    /// connection.
     sealed: Option<bool>,
-    /// Where the client has connected to, when the request goes there.
+    /// The original destination of the client, if the request is sent there.
     destination: Option<SocketAddr>,
     user: Range<u32>,
     id: Range<u32>,
     trace: Range<u32>,
 }
 
-/// Where the content of an answer came from, and what was made of it.
+/// The source of a response's content, and its compression.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Content {
-    /// None: it stayed as it was.
+    /// None: unchanged.
     pub(crate) compressed: Option<Compressed>,
-    /// What the request got of a route with `cache`; None: its route has none.
+    /// The result in the cache for a route with `cache`; None: its route has none.
     pub(crate) served: Option<Served>,
 }
 
 impl Content {
-    /// The word of its coding; empty: it was not compressed.
+    /// Returns the word of its coding; empty: it was not compressed.
     pub(crate) fn coding(&self) -> &'static [u8] {
         self.compressed.map_or(b"", |compressed| compressed.coding.word().as_bytes())
     }
 
-    /// The word of what the request got of a cache; empty: nothing.
+    /// Returns the word of the result in the cache; empty: none.
     pub(crate) fn got(&self) -> &'static [u8] {
         self.served.map_or(b"", |served| served.word().as_bytes())
     }
 }
 
-/// An answer was compressed.
+/// A response was compressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compressed {
-    /// How.
+    /// The coding.
     pub coding: Coding,
-    /// Bytes of its body as they came.
+    /// Bytes of its body before.
     pub taken: u64,
-    /// As they left.
+    /// Bytes after.
     pub given: u64,
 }
 
 /// One exchange. All times are microseconds; None has not happened.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// Request line without version (or the first line of what was refused), host and fields, one behind the other.
+    /// Request line without version (or the first line of a refused request), host and fields, one
+    /// behind the other.
     text: Vec<u8>,
     line_bytes: u32,
     /// Length of the method; None when the line was not understood.
@@ -192,19 +194,20 @@ pub struct Record {
     pub(crate) request_bytes: u64,
     /// 0: none.
     pub(crate) status: u16,
-    /// Bytes of interim answers and of the answer's head.
+    /// Bytes of interim responses and of the response's head.
     pub(crate) head_bytes: u64,
     pub(crate) bytes_sent: u64,
-    /// Where its answer ends in everything that the client was sent.
+    /// The end of its response within everything that the client was sent.
     pub(crate) end_at: u64,
     /// Index in the plan.
     pub(crate) upstream: Option<u16>,
     pub(crate) placed: Option<Placed>,
     pub(crate) tries: u32,
     pub(crate) content: Content,
-    /// Of the client's connection when this one ended.
+    /// Those of the client's connection at the end of this exchange.
     pub(crate) glitches: u32,
-    /// Complete, and the connection ends behind it for this reason, unless it goes on, or ends as usual.
+    /// The exchange is complete, and the connection ends behind it for this reason, unless it
+    /// continues or ends as usual.
     pub(crate) last_because: Blame,
     pub(crate) party: Party,
     pub(crate) stage: Stage,
@@ -213,12 +216,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// The number of the template of its line.
+    /// Returns the number of the template of its line.
     pub(super) fn template(&self) -> u32 {
         self.fields.template
     }
 
-    /// Makes a used record as good as new, for a line by the template of this number; it keeps its memory.
+    /// Resets a used record for a line with the template of this number; it keeps its memory.
     pub(super) fn reset(&mut self, received_us: u64, template: u32) {
         let (mut text, mut fields) = (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
         text.clear();
@@ -227,7 +230,7 @@ impl Record {
         *self = Record { text, fields, received_us, ..Record::default() };
     }
 
-    /// Keeps what lines say of a request. `names` are the fields that they name.
+    /// Keeps the values of a request for its line. `names` are the fields that the format names.
     pub(crate) fn keep_request(&mut self, bytes: &[u8], head: &RequestHead, fields: &Fields, names: &[String]) {
         let (method, target) = (head.method_span, head.target);
         let line = &bytes[method.start as usize..target.end as usize];
@@ -245,7 +248,7 @@ impl Record {
         self.request_bytes = head.bytes as u64;
     }
 
-    /// Keeps the first line of something that is no request.
+    /// Keeps the first line of bytes that are no request.
     pub(crate) fn keep_refused(&mut self, bytes: &[u8]) {
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let start = bytes.iter().position(|byte| !is_end(byte)).unwrap_or(bytes.len());
@@ -270,83 +273,84 @@ impl Record {
         &self.text[range.start as usize..range.end as usize]
     }
 
-    /// Notes that a trusted proxy has told this client.
+    /// Notes the client that a trusted proxy has named.
     pub(crate) fn keep_client(&mut self, client: IpAddr) {
         self.who.client = Some(client);
     }
 
-    /// The client that a trusted proxy has told, if it has.
+    /// Returns the client that a trusted proxy has named, if any.
     pub(super) fn client(&self) -> Option<IpAddr> {
         self.who.client
     }
 
-    /// Notes that a trusted proxy has told this scheme: whether it is with TLS.
+    /// Notes the scheme that a trusted proxy has named: whether it uses TLS.
     pub(crate) fn keep_scheme(&mut self, sealed: bool) {
         self.who.sealed = Some(sealed);
     }
 
-    /// Whether its client speaks TLS, if a trusted proxy has told another scheme than that of the connection.
+    /// Whether its client uses TLS, if a trusted proxy has named another scheme than that of the
+    /// connection.
     pub(super) fn sealed(&self) -> Option<bool> {
         self.who.sealed
     }
 
-    /// Memory that it keeps.
+    /// Returns the capacity of its text.
     pub(super) fn text_capacity(&self) -> usize {
         self.text.capacity()
     }
 
-    /// The request line without its version.
+    /// Returns the request line without its version.
     pub(super) fn line(&self) -> &[u8] {
         &self.text[..self.line_bytes as usize]
     }
 
-    /// The host; empty when there was none.
+    /// Returns the host; empty when absent.
     pub(super) fn host(&self) -> &[u8] {
         self.kept(&self.fields.host)
     }
 
-    /// Notes where the client has connected to, when the request goes there.
+    /// Notes the original destination of the client, if the request is sent there.
     pub(crate) fn keep_destination(&mut self, to: Option<SocketAddr>) {
         self.who.destination = to;
     }
 
-    /// That, if it does.
+    /// Returns that destination, if any.
     pub(super) fn destination(&self) -> Option<SocketAddr> {
         self.who.destination
     }
 
-    /// Notes who asks, as was verified.
+    /// Notes the user, as verified.
     pub(crate) fn keep_user(&mut self, name: &[u8]) {
         self.who.user = self.keep(name, VALUE_BYTES_MAX);
     }
 
-    /// Who asks; empty when nobody had to say.
+    /// Returns the user; empty without authentication.
     pub(super) fn user(&self) -> &[u8] {
         self.kept(&self.who.user)
     }
 
-    /// Notes what it is called.
+    /// Notes the identifiers of the request.
     pub(crate) fn keep_identity(&mut self, identity: &Identity) {
         self.who.id = self.keep(identity.id(), VALUE_BYTES_MAX);
         self.who.trace = self.keep(identity.trace(), VALUE_BYTES_MAX);
     }
 
-    /// Its identifier; empty when it has none.
+    /// Returns its identifier; empty when absent.
     pub(super) fn id(&self) -> &[u8] {
         self.kept(&self.who.id)
     }
 
-    /// Its trace; empty when there is none.
+    /// Returns its trace; empty when absent.
     pub(super) fn trace(&self) -> &[u8] {
         self.kept(&self.who.trace)
     }
 
-    /// A field of the request; empty when absent.
+    /// Returns a field of the request; empty when absent.
     pub(super) fn field(&self, place: u16) -> &[u8] {
         self.fields.values.get(usize::from(place)).map_or(&[], |range| self.kept(range))
     }
 
-    /// Notes why it ends before its time; the first reason is the one that counts.
+    /// Notes why it ends before its time; the first reason counts.
     pub(crate) fn blame(&mut self, blame: Blame, stage: Stage) {
         if self.reason.is_empty() && blame.party != Party::None {
             (self.reason, self.stage, self.party) = (blame.word, stage, blame.party);
@@ -354,7 +358,7 @@ impl Record {
     }
 }
 
-/// An authority without its port.
+/// Returns an authority without its port.
 fn without_port(authority: &[u8]) -> &[u8] {
     let digits = authority.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let colon = authority.len() - digits;
@@ -363,7 +367,8 @@ fn without_port(authority: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is kept of requests, and that it is cut with a mark. How: examples.
+    //! Proves: which values of requests are kept, and that long ones are truncated with a mark.
+    //! How: examples.
 
     use super::*;
     use crate::cause::Cause;

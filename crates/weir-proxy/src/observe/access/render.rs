@@ -1,6 +1,8 @@
-//! A record as a line. One record is one line, whatever bytes a client sent: see [`Escape`].
+//! Renders a record as a line. One record is one line, whatever bytes a client sent: see
+//! [`Escape`].
 //!
-//! Called once an exchange, when a log is configured; writes into the buffer of the turn and allocates nothing.
+//! Called once an exchange, when a log is configured; writes into the buffer of the turn and
+//! allocates nothing.
 
 use super::name::Name;
 use super::record::{Compressed, Record};
@@ -9,7 +11,7 @@ use super::{Client, Surroundings};
 use crate::base::keys::Key;
 use weir_http::Version;
 
-/// The last of ASCII, a control character.
+/// The last ASCII character, a control character.
 const DELETE: u8 = 0x7f;
 
 /// Whether a byte is a quote, a backslash, a control character, or not ASCII.
@@ -18,7 +20,7 @@ fn is_unsafe(byte: u8) -> bool {
     !(0x20..DELETE).contains(&byte) | (byte == b'"') | (byte == b'\\')
 }
 
-/// Writes values in the way of one escape.
+/// Writes values with one escape.
 pub(super) struct Pen<'a> {
     pub(super) out: &'a mut Vec<u8>,
     pub(super) escape: Escape,
@@ -31,12 +33,12 @@ impl Pen<'_> {
         }
     }
 
-    /// Bytes from anywhere; empty is absent.
+    /// Writes bytes of any origin; empty is absent.
     pub(super) fn text(&mut self, bytes: &[u8]) {
         self.texts(&[bytes]);
     }
 
-    /// The same in parts.
+    /// Writes bytes in several parts.
     fn texts(&mut self, parts: &[&[u8]]) {
         if parts.iter().all(|part| part.is_empty()) {
             return self.absent();
@@ -49,7 +51,7 @@ impl Pen<'_> {
     }
 
     fn escaped(&mut self, bytes: &[u8]) {
-        // All bytes, without a way out in between: so it is done sixteen at a time.
+        // All bytes without an early exit: so it is done sixteen at a time.
         if !bytes.iter().fold(false, |found, byte| found | is_unsafe(*byte)) {
             self.out.extend_from_slice(bytes);
         } else if self.escape == Escape::Default {
@@ -68,8 +70,8 @@ impl Pen<'_> {
         }
     }
 
-    /// A byte that is not part of valid UTF-8, or of a control character (some terminals obey those above ASCII too), becomes the
-    /// character of its number, so that none is lost.
+    /// A byte that is not part of valid UTF-8, or of a control character (some terminals also obey
+    /// those above ASCII), becomes the character of its number, so that none is lost.
     #[cold]
     fn json(&mut self, bytes: &[u8]) {
         for chunk in bytes.utf8_chunks() {
@@ -90,7 +92,7 @@ impl Pen<'_> {
         self.out.extend_from_slice(&[b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]);
     }
 
-    /// Bytes made here that need no escape.
+    /// Writes bytes made here that need no escape.
     fn plain(&mut self, bytes: &[u8]) {
         self.quote();
         self.out.extend_from_slice(bytes);
@@ -108,7 +110,8 @@ impl Pen<'_> {
         }
     }
 
-    /// Seconds with as many digits behind the point, from a number of such parts of a second.
+    /// Writes seconds with `digits` digits behind the point, from a number of such parts of a
+    /// second.
     fn fraction(&mut self, parts: u64, digits: u32) {
         let scale = 10u64.pow(digits);
         self.number(parts / scale);
@@ -124,7 +127,7 @@ impl Pen<'_> {
         }
     }
 
-    /// From one time to another; absent when one of them is.
+    /// Writes the time from one moment to another; absent when one of them is.
     fn span(&mut self, from_us: Option<u64>, to_us: Option<u64>) {
         match (from_us, to_us) {
             (Some(from_us), Some(to_us)) => self.fraction(to_us.saturating_sub(from_us), 6),
@@ -159,24 +162,24 @@ pub(super) fn line(out: &mut Vec<u8>, template: &Template, record: &Record, clie
     pen.out.extend_from_slice(&template.tail);
 }
 
-/// What is different for a connection of `tcp`. False: nothing is.
+/// Writes the values that differ for a connection of `tcp`. False: nothing differs.
 fn of_flow(pen: &mut Pen<'_>, name: Name) -> bool {
     match name {
         Name::ServerProtocol => pen.plain(b"TCP"),
         Name::Scheme => pen.plain(b"tcp"),
         Name::Status => pen.absent(),
-        // Only the name was looked at.
+        // Only the name was read.
         Name::TlsResumed => pen.absent(),
         _ => return false,
     }
     true
 }
 
-/// A match of this many arms is a jump; splitting it would cost a second one.
+/// A match with this many arms is a jump; splitting it would cost a second one.
 fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around: &Surroundings) {
     let placed = record.placed.as_ref();
     let sent_us = placed.map(|placed| placed.sent_us);
-    // Who comes over a unix socket has none.
+    // A client over a unix socket has none.
     let port = Some(u64::from(client.port)).filter(|port| *port > 0);
     match name {
         Name::TimeLocal => pen.plain(around.stamp.local()),
@@ -244,7 +247,7 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
     }
 }
 
-/// What is known of the client's TLS, if it speaks any.
+/// Writes a parameter of the client's TLS, if it uses TLS.
 fn tls(pen: &mut Pen<'_>, name: Name, client: &Client) {
     let text: &[u8] = match (name, client.secured.as_deref()) {
         (Name::TlsVersion, Some(secured)) => secured.version.as_bytes(),

@@ -1,4 +1,4 @@
-//! The format of a line, compiled once: literal pieces and what stands between them.
+//! The format of a line, compiled once: literal pieces and the values between them.
 //!
 //! Called when the configuration is read. Bounds: [`TEMPLATE_BYTES_MAX`], [`FIELDS_MAX`].
 
@@ -11,10 +11,10 @@ pub const TEMPLATE_BYTES_MAX: usize = 16 * 1024;
 /// Different request fields that one format may name.
 pub const FIELDS_MAX: usize = 32;
 
-/// What `combined` stands for.
+/// The format of the preset `combined`.
 pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                             \"$http_referer\" \"$http_user_agent\"";
-/// What `common` stands for.
+/// The format of the preset `common`.
 pub const COMMON: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
 /// The members of a line of `json`, in their order.
 pub const JSON: &[&str] = &[
@@ -57,14 +57,16 @@ pub const JSON: &[&str] = &[
     "http_user_agent",
 ];
 
-/// How values are written, so that nothing that a client says can look like the end of a value or of a line.
+/// How values are written, so that nothing from a client can look like the end of a value or of a
+/// line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escape {
-    /// `"`, `\`, control characters and everything above ASCII as `\xHH`, as nginx does; `-` for what is not known.
+    /// `"`, `\`, control characters and everything above ASCII as `\xHH`, as nginx does; `-` for
+    /// unknown values.
     Default,
-    /// For the inside of JSON strings in a format of one's own; nothing for what is not known.
+    /// For the inside of JSON strings in a custom format; nothing for unknown values.
     Json,
-    /// Whole JSON values: strings with their quotes, numbers, `null` for what is not known.
+    /// Whole JSON values: strings with their quotes, numbers, `null` for unknown values.
     JsonValue,
 }
 
@@ -79,16 +81,16 @@ pub(super) enum Item {
 /// A compiled format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// A value each, with the literal text in front of it.
+    /// One value each, with the literal text in front of it.
     pub(super) segments: Vec<(Box<[u8]>, Item)>,
     /// Literal text behind the last value, with the line end.
     pub(super) tail: Box<[u8]>,
     pub(super) escape: Escape,
-    /// Names of request fields that are kept for the line, in small letters.
+    /// Names of request fields that are kept for the line, in lower case.
     pub(super) fields: Vec<String>,
 }
 
-/// Why a format is none. The text is the user's.
+/// Why a format is invalid. The text is the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateError {
     /// No `$name` at all, so that every line would be the same.
@@ -101,7 +103,7 @@ pub enum TemplateError {
     LoneDollar,
     /// A `${` without its `}`.
     OpenBrace,
-    /// Nothing has this name.
+    /// No value has this name.
     Unknown(String),
     /// More than [`FIELDS_MAX`] request fields.
     TooManyFields,
@@ -122,7 +124,7 @@ impl fmt::Display for TemplateError {
 }
 
 impl Template {
-    /// The preset of this name: `combined`, `common` or `json`.
+    /// Returns the preset with this name: `combined`, `common` or `json`.
     pub fn preset(word: &str) -> Option<Template> {
         match word {
             "combined" => Template::compile(COMBINED, Escape::Default).ok(),
@@ -132,10 +134,9 @@ impl Template {
         }
     }
 
-    /// Compiles a format of the user's: `$name` or `${name}`, `$$` for a dollar sign.
+    /// Compiles a custom format: `$name` or `${name}`, `$$` for a dollar sign.
     ///
-    /// # Errors
-    /// What is wrong with the text.
+    /// # Errors The mistake in the text.
     pub fn compile(text: &str, escape: Escape) -> Result<Template, TemplateError> {
         let (found, tail) = pieces(text)?;
         if found.is_empty() {
@@ -179,11 +180,10 @@ impl Template {
 /// A text with names, taken apart.
 type Pieces<'a> = (Vec<(Vec<u8>, &'a str)>, Vec<u8>);
 
-/// The names of a text (`$name` or `${name}`), each with the literal text in front of it, and that behind the last one. `$$` is a dollar
-/// sign.
+/// Returns the names in a text (`$name` or `${name}`), each with the literal text in front of it,
+/// and the text behind the last one. `$$` is a dollar sign.
 ///
-/// # Errors
-/// What is wrong with the text; whether anything has such a name is not looked at.
+/// # Errors The mistake in the text; whether a name is known is not checked.
 pub(crate) fn pieces(text: &str) -> Result<Pieces<'_>, TemplateError> {
     if text.len() > TEMPLATE_BYTES_MAX {
         return Err(TemplateError::TooLong);
@@ -208,7 +208,7 @@ pub(crate) fn pieces(text: &str) -> Result<Pieces<'_>, TemplateError> {
     Ok((found, literal))
 }
 
-/// The name at the start of the text, and what is behind it.
+/// Returns the name at the start of the text, and the text behind it.
 fn split_name(text: &str) -> Result<(&str, &str), TemplateError> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (name, behind) = match text.strip_prefix('{') {
@@ -224,7 +224,8 @@ fn split_name(text: &str) -> Result<(&str, &str), TemplateError> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what compiles and to what, and that everything else is refused with its reason. How: examples.
+    //! Proves: which formats compile and to what, and that all others are refused with the reason.
+    //! How: examples.
 
     use super::*;
 

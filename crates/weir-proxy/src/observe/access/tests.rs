@@ -1,6 +1,6 @@
-//! Proves: a record becomes exactly one line with the values that belong there, whatever bytes a client sent; lines are
-//! written when answers are delivered or their client is gone.
-//! How: examples with every name; property tests that read lines back.
+//! Proves: a record becomes exactly one line with the right values, whatever bytes a client sent;
+//! lines are written when responses are delivered or their client is gone. How: examples with every
+//! name; property tests that read lines back.
 
 use proptest::prelude::*;
 use weir_http::{Fields, Limits};
@@ -58,7 +58,7 @@ fn ask(access: &mut Access, request: &[u8]) {
 const REQUEST: &[u8] =
     b"GET /a?b=c HTTP/1.1\r\nHost: WWW.test:81\r\nReferer: http://r/\r\nUser-Agent: x \"y\"\\\r\n\r\n";
 
-/// A request that was put on a connection twice, and answered.
+/// A request that was put on a connection twice, and got its response.
 fn answered(access: &mut Access) {
     ask(access, REQUEST);
     let record = access.record(slot()).unwrap();
@@ -138,7 +138,7 @@ fn every_name_has_its_value() {
     }
 }
 
-/// What is refused before it is a request has no method, and its first line can't make two lines.
+/// A request that is refused early has no method, and its first line cannot make two lines.
 #[test]
 fn refused_bytes() {
     let mut access = formatted("[$request] $request_method $request_uri $host $upstream_addr $tries $http_referer");
@@ -164,7 +164,8 @@ fn who_ended_it_and_where() {
     }
 }
 
-/// Answers that are complete but not with the client when it goes say so, with the bytes that went.
+/// Responses that are complete but not at the client when it leaves are logged so, with the bytes
+/// that were sent.
 #[test]
 fn undelivered_answers() {
     let mut access = formatted("$request_uri $status $bytes_sent $ended_by $phase");
@@ -178,7 +179,7 @@ fn undelivered_answers() {
     assert_eq!(lines(&mut access), "/0 200 100 none done\n");
     access.close(client(), ClientEnd::ClientReset.into(), 10_000_000);
     assert_eq!(lines(&mut access), "/1 200 20 client deliver\n/2 200 0 client deliver\n");
-    // Whoever gets the slot next begins anew.
+    // The next exchange in the slot starts fresh.
     access.accepted(client(), "10.0.0.1:1".parse().unwrap());
     ask(&mut access, REQUEST);
     access.complete(client(), slot(), 10, 10_000_000);
@@ -197,7 +198,7 @@ fn json_has_null_for_what_is_not_known() {
     assert!(JSON.iter().all(|name| line.contains(&format!("\"{name}\":"))), "{line}");
 }
 
-/// What nginx's escape hides.
+/// Returns the original of nginx's escape.
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -215,7 +216,7 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A JSON string's meaning, each character of an escaped byte as that byte.
+/// Returns the meaning of a JSON string, each character of an escaped byte as that byte.
 fn unescape_json(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -258,7 +259,7 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// No bytes make a second line or the end of a value, and none is lost.
+    /// No bytes make a second line or end a value, and none is lost.
     #[test]
     fn escapes_read_back(bytes in any_bytes()) {
         for escape in [Escape::Default, Escape::Json, Escape::JsonValue] {
