@@ -1,7 +1,8 @@
-//! What an answer says that matters to a cache, read once from its end-to-end fields (RFC 9111 §5, RFC 9213).
+//! The parts of a response that matter to a cache, read once from its end-to-end fields (RFC 9111
+//! §5, RFC 9213).
 //!
-//! Called when a head comes from a server, and again when a stored one was updated. Malformed fields count as the RFC says: Expires as
-//! past, Age as not there, Vary as "never the same".
+//! Called when a head arrives from a server, and again when a stored one was updated. Malformed
+//! fields count as the RFC says: Expires as past, Age as absent, Vary as "never the same".
 
 use weir_http::FieldName;
 
@@ -13,10 +14,10 @@ use crate::structured::{Value, parse_dictionary};
 use crate::validators::is_etag;
 use crate::vary::Vary;
 
-/// When an answer says that it expires.
+/// The expiration time that a response states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Expires {
-    /// It does not say it.
+    /// None stated.
     #[default]
     Absent,
     /// No date, or several lines: it has expired (RFC 9111 §5.3).
@@ -25,45 +26,47 @@ pub enum Expires {
     At(u64),
 }
 
-/// Where the directives of an answer come from.
+/// The source of a response's directives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Control {
     /// Cache-Control, and Expires.
     #[default]
     CacheControl,
-    /// The targeted field at this position of [`Options::targets`]; Cache-Control and Expires do not count (RFC 9213 §2.2).
+    /// The targeted field at this position of [`Options::targets`]; Cache-Control and Expires do
+    /// not count (RFC 9213 §2.2).
     Targeted(usize),
 }
 
-/// What an answer says to a shared cache.
+/// The instructions of a response to a shared cache.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
     /// 100 to 999.
     pub status: u16,
     /// Directives of the field that counts.
     pub directives: AnswerDirectives,
-    /// Which field that is.
+    /// The field that counts.
     pub control: Control,
     /// Always [`Expires::Absent`] when a targeted field counts.
     pub expires: Expires,
-    /// Date, Unix time in seconds; None: not there or no date.
+    /// Date, Unix time in seconds; None: absent or no date.
     pub date_s: Option<u64>,
-    /// Age in seconds, up to [`DELTA_MAX`]; 0 when not there or no number.
+    /// Age in seconds, up to [`DELTA_MAX`]; 0 when absent or no number.
     pub age_s: u32,
-    /// Last-Modified, Unix time in seconds; None: not there or no date.
+    /// Last-Modified, Unix time in seconds; None: absent or no date.
     pub modified_s: Option<u64>,
-    /// A valid ETag is there.
+    /// It has a valid ETag.
     pub has_etag: bool,
-    /// What it varies by.
+    /// The fields that it varies by.
     pub vary: Vary,
-    /// Set-Cookie is there and stored.
+    /// It has a Set-Cookie, which is stored.
     pub sets_cookie: bool,
     /// Bytes of all lines, with separators.
     pub field_bytes: usize,
 }
 
 impl Answer {
-    /// Reads the end-to-end fields of an answer, as pairs of name and value. `now_s` is Unix time in seconds.
+    /// Reads the end-to-end fields of a response, as pairs of name and value. `now_s` is Unix time
+    /// in seconds.
     pub fn read<'a, V: AsRef<[u8]>>(
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], V)>,
@@ -137,18 +140,19 @@ impl Answer {
         }
     }
 
-    /// A validator is there, so that asking for it anew can be cheap.
+    /// It has a validator, so that revalidation can be cheap.
     pub fn has_validator(&self) -> bool {
         self.has_etag || self.modified_s.is_some()
     }
 
-    /// The answer is an error, by its status.
+    /// The response is an error, by its status.
     pub fn is_error(&self) -> bool {
         self.status >= 400
     }
 }
 
-/// RFC 9213 §2.1. None: the field is empty or no dictionary. A number of the wrong type is 0, as one of Cache-Control that can't be read.
+/// RFC 9213 §2.1. None: the field is empty or no dictionary. A number of the wrong type is 0, like
+/// an unreadable one in Cache-Control.
 fn targeted_directives(text: &[u8], options: &Options) -> Option<AnswerDirectives> {
     let mut directives = AnswerDirectives::default();
     let mut is_empty = true;
@@ -171,8 +175,8 @@ fn targeted_directives(text: &[u8], options: &Options) -> Option<AnswerDirective
     (parsed.is_ok() && !is_empty).then_some(directives)
 }
 
-/// RFC 9111 §5.1: of a list the first member; what is no number does not count. From 2^31-1 on it is [`DELTA_MAX`], older than any
-/// lifetime.
+/// RFC 9111 §5.1: the first member of a list counts; a value that is no number does not count. From
+/// 2^31-1 on it is [`DELTA_MAX`], older than any lifetime.
 fn age(value: &[u8]) -> u32 {
     let seconds = members(value).next().and_then(delta_seconds).unwrap_or(0);
     if seconds >= DELTA_MAX - 1 { DELTA_MAX } else { seconds }

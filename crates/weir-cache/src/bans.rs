@@ -1,8 +1,10 @@
-//! Purges of more than one answer: predicates with a serial, looked at when an answer is looked up.
+//! Purges of more than one response: predicates with a serial, checked when a response is looked
+//! up.
 //!
-//! A purge is one entry, however many answers it concerns, and holds from the moment it is added: also for what is being fetched, because
-//! an answer carries the serial of when its fetch began. A lookup looks only at what was added since the answer was looked at last. A
-//! sweep that has looked at all stored answers lets old bans go. Bound: [`BANS_MAX`].
+//! A purge is one entry, however many responses it covers, and holds from the moment it is added.
+//! It also covers responses that are being fetched, because each has the serial from the start of
+//! its fetch. A lookup checks only the bans that were added since the last check of the response.
+//! After a sweep has checked all stored responses, old bans can be dropped. Bound: [`BANS_MAX`].
 
 use std::collections::VecDeque;
 
@@ -11,43 +13,44 @@ use crate::key::url_of;
 /// Most bans that are kept at a time.
 pub const BANS_MAX: usize = 1024;
 
-/// How many bans there had been when an answer was looked at last; at first, when its fetch began.
+/// The number of bans at the last check of a response; at first, at the start of its fetch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Serial(pub(crate) u64);
 
-/// Where an answer came from: what to drop when a connection turns out to be out of step with its requests.
+/// The origin of a response: what to drop when a connection turns out to be out of step with its
+/// requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SourceMark {
-    /// A name of the connection that no other one of the process has.
+    /// A name of the connection that is unique in the process.
     pub connection: u64,
-    /// Which of its answers, counted from the first.
+    /// The position among its responses, counted from the first.
     pub position: u64,
 }
 
-/// Which answers are purged.
+/// The responses that are purged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// All.
     All,
-    /// Those of one authority, as keys have it: lower case, without the usual port.
+    /// Those of one authority, as in keys: lower case, without the default port.
     Host(Vec<u8>),
-    /// Those whose URL begins so, as keys have it.
+    /// Those whose URL has this prefix, as in keys.
     Prefix(Vec<u8>),
-    /// Those that have this tag, of one authority, or of all where that is None.
+    /// Those that have this tag, of one authority, or of all if that is None.
     Tag {
         /// The tag.
         tag: Vec<u8>,
         /// The authority. Groups of RFC 9875 belong to one origin.
         host: Option<Vec<u8>>,
     },
-    /// Those of one URL, as keys have it.
+    /// Those of one URL, as in keys.
     Url(Vec<u8>),
-    /// Those that came over one connection, from this answer on.
+    /// Those that arrived over one connection, from this one on.
     Source(SourceMark),
 }
 
 impl Target {
-    /// Whether an answer is meant: by its key, its tags, which are sorted, and whence it came.
+    /// Whether it covers a response, by key, sorted tags and origin.
     pub fn is_met(&self, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> bool {
         match self {
             Self::All => true,
@@ -62,31 +65,31 @@ impl Target {
     }
 }
 
-/// The authority in a key.
+/// Returns the authority in a key.
 pub(crate) fn host_of(key: &[u8]) -> &[u8] {
     let url = url_of(key);
     let at = url.windows(3).position(|window| window == b"://").map_or(0, |at| at + 3);
     url[at..].split(|byte| matches!(byte, b'/' | b'*')).next().unwrap_or_default()
 }
 
-/// What becomes of an answer.
+/// The effect of bans on a response.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// No ban concerns it.
+    /// No ban covers it.
     Stays,
-    /// A soft one does: it is stale from now on.
+    /// A soft ban does: it is stale from now on.
     Stale,
-    /// It is gone.
+    /// It is removed.
     Gone,
-    /// It is gone because its source is not to be trusted.
+    /// It is removed because its source cannot be trusted.
     Withdrawn,
 }
 
-/// There are [`BANS_MAX`] already: wait for the sweep, or purge all.
+/// [`BANS_MAX`] is reached: wait for the sweep, or purge all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyBans;
 
-/// The purges that some stored answer has not been looked at for.
+/// The purges that some stored response has not been checked against.
 #[derive(Clone, Debug, Default)]
 pub struct Bans {
     /// Oldest first; the serial of the first one is `first`.
@@ -95,13 +98,13 @@ pub struct Bans {
 }
 
 impl Bans {
-    /// The serial of an answer whose fetch begins now, or that was just looked at.
+    /// Returns the serial of a response whose fetch begins now, or that was just checked.
     pub fn now(&self) -> Serial {
         Serial(self.first + self.list.len() as u64)
     }
 
-    /// Purges what is stored now and what is being fetched. `is_soft`: it becomes stale instead of being gone. To purge all always works, as
-    /// it makes all others needless.
+    /// Purges stored responses and those that are being fetched. `is_soft`: they become stale
+    /// instead of being removed. Purging all never fails, because it replaces all other bans.
     ///
     /// # Errors
     /// The operator purges faster than the store is swept.
@@ -122,36 +125,37 @@ impl Bans {
         Ok(())
     }
 
-    /// What becomes of an answer that was looked at last when `seen` was [`Bans::now`]. When it stays, remember [`Bans::now`] for it.
+    /// Returns the verdict on a response that was last checked when `seen` was [`Bans::now`]. If it
+    /// is kept, remember [`Bans::now`] for it.
     ///
-    /// Bans that went are not needed for it: they went because nobody with an older serial was left. When everything was purged, whoever is
-    /// older than that is met by it.
+    /// Bans that were dropped are not needed for it: they were dropped because no older serial was
+    /// left. If everything was purged, that ban covers all responses that are older.
     pub fn judge(&self, seen: Serial, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> Verdict {
         let skipped = seen.0.saturating_sub(self.first).min(self.list.len() as u64) as usize;
         let met = self.list.range(skipped..).filter(|(target, _)| target.is_met(key, tags, source));
         met.map(|(_, verdict)| *verdict).max().unwrap_or(Verdict::Stays)
     }
 
-    /// Lets go of the bans that all answers with serials from `oldest` on have been looked at for: the least serial of what is stored and
-    /// of what is being fetched.
+    /// Drops the bans that all responses with serials from `oldest` on have been checked against:
+    /// the lowest serial of stored responses and of those that are being fetched.
     pub fn retire(&mut self, oldest: Serial) {
         while self.first < oldest.0 && self.list.pop_front().is_some() {
             self.first += 1;
         }
     }
 
-    /// Purges all in place of what was not known to be whole.
+    /// Purges all in place of a list that may be incomplete.
     pub(crate) fn forget_all(&mut self) {
         self.first += self.list.len() as u64;
         self.list = VecDeque::from([(Target::All, Verdict::Gone)]);
     }
 
-    /// How many there are.
+    /// Returns the number of bans.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// There is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -220,12 +224,12 @@ mod tests {
     }
 
     proptest! {
-        /// Like purging every answer at once when the purge comes.
+        /// Equal to purging every response at the moment of the purge.
         #[test]
         fn like_purging_at_once(steps in prop::collection::vec((0u8..5, 0usize..4, any::<bool>()), 0..60)) {
             let keys: [&[u8]; 4] = [b"http://a/1\n\n", b"http://a/2\n\n", b"http://b/1\n\n", b"http://b/2\n\n"];
             let mut bans = Bans::default();
-            // Of each answer: what it has seen, and what it should be.
+            // For each response: the serial it has seen, and the expected verdict.
             let mut stored: [Option<(Serial, Verdict)>; 4] = [None; 4];
             for (step, which, is_soft) in steps {
                 let purge = match step {

@@ -1,6 +1,6 @@
-//! What the cache did with a request, as the member of Cache-Status that it adds (RFC 9211).
+//! The result of the cache for a request, as the member of Cache-Status that it adds (RFC 9211).
 //!
-//! The same words are for the access log. Members of other caches stay before ours.
+//! The access log uses the same words. Members of other caches remain before ours.
 
 use crate::request::Bypass;
 use crate::storable::NotStored;
@@ -8,24 +8,24 @@ use crate::storable::NotStored;
 /// Why a request was forwarded (RFC 9211 §2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forward {
-    /// The cache has nothing to do with it.
+    /// The cache does not handle it.
     Bypass,
     /// Its method is never answered from the store.
     Method,
     /// Nothing is stored under its key.
     UriMiss,
-    /// What is stored was selected by other fields.
+    /// The stored responses were selected by other fields.
     VaryMiss,
     /// The request asks for a fresher one.
     Request,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
-    /// What is stored has other parts than it wants.
+    /// The stored response has other parts than the requested ones.
     Partial,
 }
 
 impl Forward {
-    /// Its token.
+    /// Returns its token.
     pub fn word(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
@@ -48,37 +48,38 @@ impl From<Bypass> for Forward {
     }
 }
 
-/// What was done with a request. `hit` and `forward` exclude each other, unless a hit was stale and the server failed.
+/// The result for a request. `hit` and `forward` exclude each other, unless a hit was stale and the
+/// server failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStatus {
     /// Answered from the store without waiting for a server.
     pub hit: bool,
     /// Why it was forwarded.
     pub forward: Option<Forward>,
-    /// What the server answered, if that is not the status that the client got.
+    /// The status from the server, if the client got another one.
     pub forward_status: Option<u16>,
-    /// Seconds that the answer stays fresh; negative: for how long it has been stale.
+    /// Seconds that the response is still fresh; negative: how long it has been stale.
     pub ttl_s: Option<i64>,
-    /// The answer was stored.
+    /// The response was stored.
     pub stored: bool,
-    /// Another request's answer was waited for.
+    /// The request waited for the response to another one.
     pub collapsed: bool,
-    /// A word of ours that says more.
+    /// A word of ours with more detail.
     pub detail: Option<&'static str>,
 }
 
 impl CacheStatus {
-    /// Of a request that is answered by what is stored.
+    /// Returns the status of a request that is answered from the store.
     pub fn hit() -> Self {
         Self { hit: true, ..Self::default() }
     }
 
-    /// Of a request that goes past the cache.
+    /// Returns the status of a request that bypasses the cache.
     pub fn bypassed(bypass: Bypass) -> Self {
         Self { forward: Some(bypass.into()), detail: Some(bypass.word()), ..Self::default() }
     }
 
-    /// Of a request that was forwarded and whose answer is stored, or is not.
+    /// Returns the status of a request that was forwarded, by whether its response is stored.
     pub fn forwarded(forward: Forward, outcome: Result<(), NotStored>) -> Self {
         let detail = outcome.err().map(NotStored::word);
         Self { forward: Some(forward), stored: outcome.is_ok(), detail, ..Self::default() }

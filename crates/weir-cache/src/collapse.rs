@@ -1,7 +1,9 @@
-//! Requests that wait for the answer to another one (RFC 9111 §4: a cache may answer several requests with one answer).
+//! Requests that wait for the response to another one (RFC 9111 §4: a cache may answer several
+//! requests with one response).
 //!
-//! Whoever waits was let in because key and selecting fields of what is known looked the same. What the head says decides anew: an answer
-//! that may not be stored, that varies by more, or that would have to be validated first belongs to him alone who asked for it.
+//! A waiting request was accepted because its key and its known selecting fields looked the same.
+//! The head of the response decides again. A response that may not be stored, that varies by more
+//! fields, or that would have to be validated first belongs only to the request that fetched it.
 
 use crate::directives::RequestDirectives;
 use crate::options::Options;
@@ -10,23 +12,26 @@ use crate::storable::{NotStored, Terms};
 use crate::usage::{Usage, judge_usage};
 use crate::vary::Selector;
 
-/// What becomes of a request that waits when the head has come.
+/// The fate of a waiting request when the head has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It gets this answer, too.
+    /// It also gets this response.
     Shares,
-    /// It is for others: it asks for an answer of its own, which again others may wait for.
+    /// The response is for others: it sends its own request, and others may wait for that in turn.
     AsksAgain,
-    /// Answers of this key are for one each: it is forwarded at once, and nobody is to wait for another one for a while.
+    /// Responses of this key are for one request each: it is forwarded at once, and for a while no
+    /// request waits for another one.
     Forwarded,
 }
 
-/// Whether a request may wait for the answer to another one: not if it wants no answer but a stored one.
+/// Whether a request may wait for the response to another one: not if it accepts only a stored
+/// response.
 pub fn may_wait(request: &RequestDirectives) -> bool {
     !request.only_if_cached
 }
 
-/// Decides when the head has come, at `now_us` of the monotonic clock: `terms` and `selector` are those of the answer.
+/// Decides when the head has arrived, at `now_us` of the monotonic clock: `terms` and `selector`
+/// are those of the response.
 pub fn fate(
     terms: Result<&Terms, NotStored>,
     selector: &Selector,
@@ -53,7 +58,7 @@ mod tests {
     use crate::vary::Vary;
     use weir_http::ReplyBody;
 
-    /// The first line is what the first request says, the second what the one says that waits.
+    /// The first line is from the first request, the second from the waiting one.
     fn judged(lines: &[&'static str], asked: &str, reader: &str) -> Fate {
         let options = Options::default();
         let times = Times { requested_us: 1, received_us: 1, received_s: NOW_S };

@@ -1,8 +1,8 @@
-//! HTTP-date in its three forms, as recipients must take them (RFC 9110 §5.6.7).
+//! HTTP-date in its three forms, as recipients must accept them (RFC 9110 §5.6.7).
 //!
-//! More lenient than `weir_http::parse_http_date`, which reads only what weir itself writes: letters in any case, and the name of the day
-//! need not be that of the date, because origins get it wrong. Everything else is exact, so that what is no date counts as none
-//! (RFC 9111 §5.3).
+//! More lenient than `weir_http::parse_http_date`, which reads only the dates that weir writes:
+//! letters in any case, and the name of the day need not match the date, because origins get it
+//! wrong. Everything else is exact, so that an invalid date counts as none (RFC 9111 §5.3).
 
 const DAYS: [&[u8]; 7] = [b"Sunday", b"Monday", b"Tuesday", b"Wednesday", b"Thursday", b"Friday", b"Saturday"];
 const MONTHS: [&[u8; 3]; 12] =
@@ -12,8 +12,8 @@ const SHORT: usize = 3;
 /// Days in 400 years.
 const ERA_DAYS: u64 = 146_097;
 
-/// Unix time in seconds of an HTTP-date; a time before 1970 is 0. `now_s`, Unix time in seconds, decides the century of a year with two
-/// digits. None: it is no HTTP-date.
+/// Returns Unix time in seconds of an HTTP-date; a time before 1970 is 0. `now_s`, Unix time in
+/// seconds, decides the century of a year with two digits. None: it is no HTTP-date.
 pub fn parse_date(text: &[u8], now_s: u64) -> Option<u64> {
     fixdate(text).or_else(|| rfc850(text, now_s)).or_else(|| asctime(text))
 }
@@ -70,14 +70,14 @@ fn is_day(text: &[u8], letters: usize) -> bool {
     DAYS.iter().any(|day| day[..day.len().min(letters)].eq_ignore_ascii_case(text))
 }
 
-/// 1 to 12, and what follows.
+/// Returns the month, 1 to 12, and the text behind it.
 fn month(text: &[u8]) -> Option<(u64, &[u8])> {
     let (name, rest) = text.split_at_checked(SHORT)?;
     let at = MONTHS.iter().position(|month| month.eq_ignore_ascii_case(name))?;
     Some((at as u64 + 1, rest))
 }
 
-/// Seconds of the day from `hh:mm:ss`, and what follows. A leap second is allowed.
+/// Returns seconds of the day from `hh:mm:ss`, and the text behind it. A leap second is allowed.
 fn time(text: &[u8]) -> Option<(u64, &[u8])> {
     let (hour, rest) = digits(text, 2)?;
     let (minute, rest) = digits(rest.strip_prefix(b":")?, 2)?;
@@ -85,7 +85,7 @@ fn time(text: &[u8]) -> Option<(u64, &[u8])> {
     (hour < 24 && minute < 60 && second <= 60).then_some((hour * 3600 + minute * 60 + second, rest))
 }
 
-/// A number of exactly `count` digits, and what follows.
+/// Returns a number of exactly `count` digits, and the text behind it.
 fn digits(text: &[u8], count: usize) -> Option<(u64, &[u8])> {
     let (digits, rest) = text.split_at_checked(count)?;
     let number =
@@ -93,7 +93,8 @@ fn digits(text: &[u8], count: usize) -> Option<(u64, &[u8])> {
     Some((number?, rest))
 }
 
-/// By eras of 400 years that begin on 1 March (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Computed by eras of 400 years that begin on 1 March (Howard Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms").
 fn unix_time(year: u64, month: u64, day: u64, second: u64) -> Option<u64> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days_of_month = match month {

@@ -1,13 +1,14 @@
-//! Cache-Control of answers and requests (RFC 9111 §5.2; RFC 5861; RFC 8246).
+//! Cache-Control of responses and requests (RFC 9111 §5.2; RFC 5861; RFC 8246).
 //!
-//! Broken text never makes an answer last longer: what forbids counts also where its argument or what follows it is malformed, what
-//! permits only where it is exact, and a lifetime that can't be read is 0. Of several different lifetimes the smallest counts.
+//! Malformed text never extends the life of a response. A forbidding directive also counts if its
+//! argument or the text behind it is malformed, a permitting one only if it is exact, and an
+//! unreadable lifetime is 0. Of several different lifetimes the smallest counts.
 
 use weir_http::is_token;
 
 use crate::list::{DELTA_MAX, delta_seconds, members};
 
-/// A directive of an answer that is there or not.
+/// A directive of a response that is present or absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[allow(missing_docs)] // each variant is the directive of that name
@@ -47,17 +48,17 @@ const NAMES: [(&[u8], Directive); 12] = [
 ];
 
 impl Directive {
-    /// All of them.
+    /// Returns all directives.
     pub fn all() -> impl Iterator<Item = Self> {
         NAMES.iter().map(|(_, directive)| *directive)
     }
 
-    /// The directive of this name, whatever its case.
+    /// Returns the directive with this name, in any case.
     pub fn of(name: &[u8]) -> Option<Self> {
         NAMES.iter().find(|(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, directive)| *directive)
     }
 
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub fn name(self) -> &'static [u8] {
         NAMES[self as usize].0
     }
@@ -67,7 +68,7 @@ impl Directive {
         matches!(self, MaxAge | SMaxage | StaleWhileRevalidate | StaleIfError)
     }
 
-    /// It lets a cache do what it must not do otherwise.
+    /// It permits something that a cache must not do otherwise.
     pub(crate) fn permits(self) -> bool {
         matches!(self, Public | Immutable | MustUnderstand)
     }
@@ -78,24 +79,24 @@ impl Directive {
 pub struct DirectiveSet(u16);
 
 impl DirectiveSet {
-    /// Those of a list.
+    /// Returns the directives of a list.
     pub fn of(directives: &[Directive]) -> Self {
         let mut set = Self::default();
         directives.iter().for_each(|directive| set.insert(*directive));
         set
     }
 
-    /// Is it one of them?
+    /// Whether it contains the directive.
     pub fn has(self, directive: Directive) -> bool {
         self.0 & 1 << directive as u8 != 0
     }
 
-    /// One of these is there, too.
+    /// Whether it contains one of these.
     pub fn has_any(self, others: &[Directive]) -> bool {
         others.iter().any(|other| self.has(*other))
     }
 
-    /// Adds one.
+    /// Adds a directive.
     pub fn insert(&mut self, directive: Directive) {
         self.0 |= 1 << directive as u8;
     }
@@ -105,10 +106,10 @@ impl DirectiveSet {
     }
 }
 
-/// What an answer says to caches. All times are seconds up to [`DELTA_MAX`]; None: not said.
+/// The directives of a response. All times are seconds up to [`DELTA_MAX`]; None: absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AnswerDirectives {
-    /// What is there, those with seconds included.
+    /// Those present, including those with seconds.
     pub set: DirectiveSet,
     /// `max-age`.
     pub max_age_s: Option<u32>,
@@ -121,7 +122,7 @@ pub struct AnswerDirectives {
 }
 
 impl AnswerDirectives {
-    /// Adds what one line of Cache-Control says. Directives of `ignored` count as not there.
+    /// Adds the directives of one line of Cache-Control. Those in `ignored` count as absent.
     pub fn add_line(&mut self, line: &[u8], ignored: DirectiveSet) {
         for member in members(line) {
             let (name, argument) = split(member);
@@ -134,13 +135,13 @@ impl AnswerDirectives {
         }
     }
 
-    /// The smaller one of what was said and this.
+    /// Keeps the smaller of the earlier value and this one.
     fn shorten(&mut self, directive: Directive, seconds: u32) {
         let smaller = self.place(directive).map_or(seconds, |before| before.min(seconds));
         self.put_seconds(directive, smaller);
     }
 
-    /// In place of what was said before.
+    /// Replaces the earlier value.
     pub(crate) fn put_seconds(&mut self, directive: Directive, seconds: u32) {
         self.set.insert(directive);
         if let Some(place) = self.place_mut(directive) {
@@ -148,7 +149,7 @@ impl AnswerDirectives {
         }
     }
 
-    /// As if it had not been said.
+    /// Removes the directive, as if it had been absent.
     pub(crate) fn take_back(&mut self, directive: Directive) {
         self.set.remove(directive);
         if let Some(place) = self.place_mut(directive) {
@@ -170,32 +171,34 @@ impl AnswerDirectives {
         }
     }
 
-    /// Stale answers may not be used, whatever else is said: must-revalidate, proxy-revalidate, and s-maxage, which means
-    /// proxy-revalidate, too (RFC 9111 §5.2.2.10); no-cache, which needs validation also while it is fresh.
+    /// Stale responses may not be used, whatever other directives say: must-revalidate,
+    /// proxy-revalidate, and s-maxage, which implies proxy-revalidate (RFC 9111 §5.2.2.10);
+    /// no-cache, which needs validation even while fresh.
     pub fn forbids_stale(&self) -> bool {
         self.set.has_any(&[MustRevalidate, ProxyRevalidate, NoCache, SMaxage])
     }
 }
 
-/// What a request says to caches (RFC 9111 §5.2.1). All times are seconds up to [`DELTA_MAX`].
+/// The directives of a request (RFC 9111 §5.2.1). All times are seconds up to [`DELTA_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestDirectives {
-    /// A stored answer is to be validated first.
+    /// A stored response is to be validated first.
     pub no_cache: bool,
-    /// The answer is not to be stored.
+    /// The response is not to be stored.
     pub no_store: bool,
-    /// Nobody is to be asked: 504 when nothing suitable is stored.
+    /// No server is to be contacted: 504 when nothing suitable is stored.
     pub only_if_cached: bool,
     /// At most this old.
     pub max_age_s: Option<u32>,
-    /// Stale for at most this long; [`DELTA_MAX`] where it has no argument.
+    /// Stale for at most this long; [`DELTA_MAX`] without an argument.
     pub max_stale_s: Option<u32>,
-    /// Fresh for at least as long.
+    /// Fresh for at least this long.
     pub min_fresh_s: Option<u32>,
 }
 
 impl RequestDirectives {
-    /// Adds what one line of Cache-Control says. A `max-age` that can't be read is 0, other numbers that can't be read are not there.
+    /// Adds the directives of one line of Cache-Control. An unreadable `max-age` is 0, other
+    /// unreadable numbers count as absent.
     pub fn add_line(&mut self, line: &[u8]) {
         let smaller = |a: Option<u32>, b: u32| Some(a.map_or(b, |a| a.min(b)));
         for member in members(line) {
@@ -220,11 +223,11 @@ impl RequestDirectives {
     }
 }
 
-/// What follows the name of a directive.
+/// The text behind the name of a directive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Argument<'a> {
     None,
-    /// A token, or what is between quotes.
+    /// A token, or the text between quotes.
     Text(&'a [u8]),
     /// Neither: nothing, blanks around `=`, another separator.
     Malformed,
@@ -239,8 +242,8 @@ impl Argument<'_> {
     }
 }
 
-/// Name and argument of a directive. The name is the token at the beginning, also where what follows is malformed: who writes
-/// `private; max-age=60` means private.
+/// Returns name and argument of a directive. The name is the token at the beginning, even if the
+/// text behind it is malformed: `private; max-age=60` means private.
 fn split(member: &[u8]) -> (&[u8], Argument<'_>) {
     let end = member.iter().position(|byte| !is_token(&[*byte])).unwrap_or(member.len());
     let (name, rest) = member.split_at(end);

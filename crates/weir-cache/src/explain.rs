@@ -1,6 +1,7 @@
-//! Why an answer is fresh or not, in the words of an operator: the arithmetic of its lifetime and age, line by line (RFC 9111 §4.2).
+//! Explains to operators why a response is fresh or not: the arithmetic of its lifetime and age,
+//! line by line (RFC 9111 §4.2).
 //!
-//! From the same numbers that decide, so that it can't tell something else than what happens.
+//! Computed from the numbers that decide, so that the explanation always matches the behaviour.
 
 use std::fmt::Write;
 
@@ -10,8 +11,9 @@ use crate::options::Options;
 use crate::storable::Terms;
 use crate::usage::staleness_us;
 
-/// Lines of name and text about an answer that is, or would be, stored on terms made with the same options. Age and what the answer took are
-/// known by the terms alone: the answer may have been read from what is stored. `now_us` is of the monotonic clock.
+/// Returns lines of name and text about a response that is, or would be, stored on terms made with
+/// the same options. Age and delay of the response are known only from the terms: the response may
+/// have been read from the store. `now_us` is of the monotonic clock.
 pub fn explain(answer: &Answer, terms: &Terms, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
     vec![
         ("control", control(answer, options)),
@@ -58,7 +60,7 @@ fn date_name(answer: &Answer) -> &'static str {
 fn age_line(answer: &Answer, terms: &Terms, now_us: u64) -> String {
     let apparent_s = answer.date_s.map_or(0, |date_s| terms.received_s.saturating_sub(date_s));
     let mut text = seconds(terms.age_us(now_us));
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
         ": {} when it came, the larger one of {apparent_s} s by Date and its Age with what the answer took; {} since then",
@@ -103,7 +105,7 @@ mod tests {
 
     const TIMES: Times = Times { requested_us: 1_000_000, received_us: 1_250_000, received_s: NOW_S };
 
-    /// What is said of an answer so many seconds after it came.
+    /// Returns the explanation of a response `after_s` seconds after it arrived.
     fn said(status: u16, lines: &[&'static str], after_s: u64) -> Vec<String> {
         let options = Options { stale_if_error_s: 5, ..Options::default() };
         let answer = answer(status, lines, &options);
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(of(200, &["Cache-Control: no-cache"])[3], "fresh: validated before each use: no-cache");
     }
 
-    /// The lines tell what the decision is made of.
+    /// The lines state the numbers that decide.
     #[test]
     fn the_same_as_what_decides() {
         for after_s in 0..70 {

@@ -1,6 +1,7 @@
-//! How long an answer is fresh, and how old it is (RFC 9111 §4.2).
+//! How long a response is fresh, and how old it is (RFC 9111 §4.2).
 //!
-//! Lifetimes are whole seconds; ages are counted in microseconds from what our own clock says, so that a lifetime of one second is one.
+//! Lifetimes are whole seconds; ages are counted in microseconds by our own clock, so that a
+//! lifetime of one second is exactly that.
 
 use crate::answer::{Answer, Expires};
 use crate::directives::Directive;
@@ -9,12 +10,13 @@ use crate::options::Options;
 
 /// Microseconds of a second.
 pub(crate) const SECOND_US: u64 = 1_000_000;
-/// Statuses that are cacheable by heuristics (RFC 9110 §15.1), without 206 and without errors, which are never kept by a guess.
+/// Statuses that are cacheable by heuristics (RFC 9110 §15.1), without 206 and without errors,
+/// which never get a guessed lifetime.
 const HEURISTIC: [u16; 6] = [200, 203, 204, 300, 301, 308];
-/// The longest lifetime that is guessed: a day.
+/// The longest guessed lifetime: a day.
 const HEURISTIC_MAX_S: u64 = 86_400;
 
-/// Where a lifetime comes from.
+/// The source of a lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifetimeSource {
     /// The operator forces it.
@@ -23,18 +25,18 @@ pub enum LifetimeSource {
     SMaxage,
     /// `max-age`.
     MaxAge,
-    /// Expires less Date.
+    /// Expires minus Date.
     Expires,
-    /// The operator has one for answers that say nothing.
+    /// The operator configures one for responses without any.
     Operator,
     /// A tenth of the time since Last-Modified.
     Heuristic,
-    /// There is none.
+    /// None exists.
     None,
 }
 
 impl LifetimeSource {
-    /// A word that explains it.
+    /// Returns a word that explains it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Forced => "forced",
@@ -47,34 +49,35 @@ impl LifetimeSource {
         }
     }
 
-    /// Somebody said it: the origin or the operator.
+    /// The origin or the operator stated it.
     pub fn is_explicit(self) -> bool {
         !matches!(self, Self::Heuristic | Self::None)
     }
 }
 
-/// How long an answer is fresh.
+/// How long a response is fresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lifetime {
     /// Seconds, up to [`DELTA_MAX`]; 0: never.
     pub seconds: u32,
-    /// Who says so.
+    /// The source.
     pub source: LifetimeSource,
 }
 
-/// When an answer was asked for and came, by the clocks of this machine.
+/// When a response was requested and arrived, by the clocks of this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// When its request was sent, microseconds of the monotonic clock.
     pub requested_us: u64,
-    /// When its head came, microseconds of the same clock; not before `requested_us`.
+    /// When its head arrived, microseconds of the same clock; not before `requested_us`.
     pub received_us: u64,
-    /// When its head came, Unix time in seconds.
+    /// When its head arrived, Unix time in seconds.
     pub received_s: u64,
 }
 
-/// The lifetime of an answer (RFC 9111 §4.2.1): s-maxage, max-age, Expires, in this order; an operator's lifetime and the heuristic only
-/// where it says nothing. Errors live at most [`Options::error_lifetime_max_s`].
+/// Returns the lifetime of a response (RFC 9111 §4.2.1): s-maxage, max-age, Expires, in this order;
+/// an operator's lifetime and the heuristic only if it states none. Errors live at most
+/// [`Options::error_lifetime_max_s`].
 pub fn lifetime(answer: &Answer, options: &Options, received_s: u64) -> Lifetime {
     let said = stated(answer, options, received_s);
     let max = if answer.is_error() { options.error_lifetime_max_s } else { DELTA_MAX };
@@ -94,7 +97,8 @@ fn stated(answer: &Answer, options: &Options, received_s: u64) -> Lifetime {
     Lifetime { seconds, source }
 }
 
-/// Expires less Date, or less the time of reception where no Date is there; 0 when it is over or no date.
+/// Returns Expires minus Date, or minus the time of reception without a Date; 0 when it is past or
+/// no date.
 fn expires_in(answer: &Answer, received_s: u64) -> Option<u32> {
     match answer.expires {
         Expires::Absent => None,
@@ -103,8 +107,8 @@ fn expires_in(answer: &Answer, received_s: u64) -> Option<u32> {
     }
 }
 
-/// RFC 9111 §4.2.2: a tenth of the time since it was modified, at most a day; for what is cacheable by heuristics, and for what is called
-/// public, but never for errors.
+/// RFC 9111 §4.2.2: a tenth of the time since the last modification, at most a day. It applies to
+/// statuses that are cacheable by heuristics and to responses marked public, but never to errors.
 fn heuristic(answer: &Answer, options: &Options, received_s: u64) -> Option<u32> {
     if !options.heuristic || answer.is_error() || !may_be_guessed(answer) {
         return None;
@@ -114,14 +118,14 @@ fn heuristic(answer: &Answer, options: &Options, received_s: u64) -> Option<u32>
     Some(saturated((since / 10).min(HEURISTIC_MAX_S)))
 }
 
-/// The status is cacheable by heuristics, or the answer is called public.
+/// The status is cacheable by heuristics, or the response is marked public.
 pub(crate) fn may_be_guessed(answer: &Answer) -> bool {
     let is_public = answer.directives.set.has(Directive::Public);
     !answer.is_error() && (is_public || HEURISTIC.contains(&answer.status))
 }
 
-/// Its age when it came, microseconds (RFC 9111 §4.2.3, corrected_initial_age): by Date and our clock, or by Age and how long the answer
-/// took, whichever is more.
+/// Returns its age on arrival, microseconds (RFC 9111 §4.2.3, corrected_initial_age): by Date and
+/// our clock, or by Age and the delay of the response, whichever is more.
 pub fn initial_age_us(answer: &Answer, times: &Times) -> u64 {
     let apparent_s = answer.date_s.map_or(0, |date_s| times.received_s.saturating_sub(date_s));
     let delay_us = times.received_us.saturating_sub(times.requested_us);
@@ -142,7 +146,7 @@ mod tests {
 
     const AT_ONCE: Times = Times { requested_us: 5_000_000, received_us: 5_000_000, received_s: NOW_S };
 
-    /// A line with a date so many seconds from now.
+    /// Returns a line with a date `offset` seconds from now.
     fn dated(name: &str, offset: i64) -> &'static str {
         let date = http_date(NOW_S.saturating_add_signed(offset));
         format!("{name}: {}", String::from_utf8_lossy(&date)).leak()

@@ -1,4 +1,5 @@
-//! What holds for any request with any answer. Called by the fuzz target `cache` and by property tests; a property that does not hold panics.
+//! Invariants for any request with any response. Called by the fuzz target `cache` and by property
+//! tests; a violation panics.
 
 use weir_http::{Fields, Limits, ReplyContext, ReplyHead, ReplyParts, parse_reply, parse_request};
 
@@ -15,7 +16,8 @@ pub use crate::store::snapshot::fuzzing::{seeds as snapshot_seeds, snapshot};
 const NOW_S: u64 = 1_795_824_000;
 const TIMES: Times = Times { requested_us: 1_000_000, received_us: 2_000_000, received_s: NOW_S };
 
-/// A request head, and behind it the head of its answer: through all rules in the order in which they are asked.
+/// Runs a request head, and behind it the head of its response, through all rules in their usual
+/// order.
 pub fn exchange(data: &[u8]) {
     let mut fields = Fields::default();
     let Ok(Some(head)) = parse_request(data, &Limits::default(), &mut fields) else { return };
@@ -68,7 +70,7 @@ fn check_answer(request: Request<'_>, options: &Options, (input, reply, fields):
             );
         }
     }
-    // One line more that forbids, and nothing is stored.
+    // With an additional forbidding line nothing is stored.
     let more = stored_fields(&lines).chain(std::iter::once((&b"Cache-Control"[..], &b"private"[..])));
     let forbidden = Answer::read(reply.status, more, options, NOW_S);
     if forbidden.control == Control::CacheControl {
@@ -80,7 +82,7 @@ fn check_answer(request: Request<'_>, options: &Options, (input, reply, fields):
     }
 }
 
-/// What is stored says the same as what came, but for its age.
+/// The stored lines say the same as the received ones, except for the age.
 fn check_lines(answer: &Answer, lines: &[u8], options: &Options, status: u16) {
     let again = Answer::read(status, stored_fields(lines), options, NOW_S);
     assert_eq!((again.directives, again.control, again.expires), (answer.directives, answer.control, answer.expires));
@@ -128,7 +130,7 @@ fn check_stored(request: Request<'_>, options: &Options, answer: &Answer, terms:
     }
 }
 
-/// Exchanges to begin with.
+/// Exchanges to start from.
 pub fn seeds() -> Vec<Vec<u8>> {
     let exchanges = [
         ("", "Cache-Control: max-age=60, public\r\nVary: Accept-Encoding, X\r\nETag: \"a\"\r\n"),
@@ -172,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Every cut, and every byte that is another one.
+    /// Every truncation, and every changed byte.
     #[test]
     fn seeds_with_faults() {
         for seed in seeds() {

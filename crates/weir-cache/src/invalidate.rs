@@ -1,4 +1,5 @@
-//! What else becomes invalid by an answer: after an unsafe method its target, Location and Content-Location (RFC 9111 §4.4).
+//! URLs that a response invalidates: after an unsafe method its target, Location and
+//! Content-Location (RFC 9111 §4.4).
 //!
 //! Only URLs of the same origin, so that no site can empty the cache of another one.
 
@@ -6,13 +7,14 @@ use weir_http::Method;
 
 use crate::key::{Place, without_default_port};
 
-/// Whether an answer with this status to this method makes stored ones invalid: every method that is not safe, unknown ones included, and
-/// no error.
+/// Whether a response with this status to this method invalidates stored ones: for every method
+/// that is not safe, including unknown ones, and only without error.
 pub fn invalidates(method: Method, status: u16) -> bool {
     !method.is_safe() && (200..400).contains(&status)
 }
 
-/// Path and query of what a reference in the answer for `base` means (RFC 3986 §5.2), if that is of the same origin; without its fragment.
+/// Returns path and query of a reference in the response for `base` (RFC 3986 §5.2), if it is of
+/// the same origin; without its fragment.
 pub fn same_origin_path(base: Place<'_>, reference: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|&byte| byte == b'#').next().unwrap_or_default();
     let rest = match scheme_len(reference) {
@@ -25,7 +27,7 @@ pub fn same_origin_path(base: Place<'_>, reference: &[u8]) -> Option<Vec<u8>> {
         return is_same_authority(base, &rest[..end]).then(|| normal_path(&rest[end..]));
     }
     if scheme_len(reference).is_some() {
-        return None; // `http:path`, which nobody means
+        return None; // `http:path`, which is never intended
     }
     let (base_path, base_query) = split_query(base.path);
     match rest {
@@ -39,7 +41,7 @@ pub fn same_origin_path(base: Place<'_>, reference: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Letters of the scheme before its colon; None: the reference is a relative one.
+/// Returns the number of letters of the scheme before its colon; None: a relative reference.
 fn scheme_len(reference: &[u8]) -> Option<usize> {
     let len = reference.iter().position(|byte| matches!(byte, b':' | b'/' | b'?'))?;
     let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -56,7 +58,8 @@ fn split_query(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(path.iter().position(|&byte| byte == b'?').unwrap_or(path.len()))
 }
 
-/// A path that begins with a slash and has no dot segments (RFC 3986 §5.2.4), and the query as it is.
+/// Returns a path that begins with a slash and has no dot segments (RFC 3986 §5.2.4), and the
+/// unchanged query.
 fn normal_path(text: &[u8]) -> Vec<u8> {
     let (path, query) = split_query(text);
     let mut normal: Vec<u8> = Vec::with_capacity(text.len() + 1);
@@ -109,7 +112,7 @@ mod tests {
         }
     }
 
-    /// The examples of RFC 3986 §5.4, and what is another origin.
+    /// The examples of RFC 3986 §5.4, and references to other origins.
     #[test]
     fn references() {
         let cases = [
@@ -166,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server sends, what becomes invalid is a path without dot segments.
+        /// Whatever a server sends, an invalidated path has no dot segments.
         #[test]
         fn paths_are_normal(reference in "[a./?#:]{0,12}|[ -~]{0,16}") {
             if let Some(path) = path(&reference).filter(|_| !reference.is_empty()) {

@@ -1,38 +1,41 @@
-//! The name under which answers are stored (RFC 9111 §2, §4): what is asked for, in the bytes that are forwarded.
+//! The key under which responses are stored (RFC 9111 §2, §4): the request, in the bytes that are
+//! forwarded.
 //!
-//! A key from a normalised path would let `/a/%2e%2e/b` decide what `/b` gets. Keys are compared byte by byte; a hash of one only finds.
-//! Bounds: those of request heads.
+//! A key from a normalised path would let `/a/%2e%2e/b` decide the response to `/b`. Keys are
+//! compared byte by byte; a hash of one only finds candidates. Bounds: those of request heads.
 
 use crate::request::Request;
 use crate::vary::put_field;
 
-/// What the operator adds to keys, or leaves out.
+/// Parts that the operator adds to keys, or leaves out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KeyRules {
-    /// Names of parameters of the query that are left out; one that ends with `*` stands for all that begin so. Compared as they came.
+    /// Names of query parameters that are left out; a name that ends with `*` matches all with that
+    /// prefix. Compared as received.
     pub ignored_parameters: Vec<Vec<u8>>,
-    /// Parameters of the query are sorted by their bytes.
+    /// Query parameters are sorted by their bytes.
     pub sorts_query: bool,
-    /// Fields of requests that are part of the key, in lower case.
+    /// Request fields that are part of the key, in lower case.
     pub fields: Vec<Vec<u8>>,
     /// Cookies that are part of the key.
     pub cookies: Vec<Vec<u8>>,
 }
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place<'a> {
-    /// Name of the upstream: the same URL may be another answer elsewhere.
+    /// Name of the upstream: the same URL may have another response elsewhere.
     pub upstream: &'a [u8],
-    /// `http` or `https`, as the client speaks.
+    /// `http` or `https`, as the client uses it.
     pub scheme: &'a [u8],
-    /// Host and port that the client means (RFC 9112 §3.3), as they came.
+    /// Host and port that the client requests (RFC 9112 §3.3), as received.
     pub authority: &'a [u8],
     /// Path and query as they are forwarded; empty counts as `/`.
     pub path: &'a [u8],
 }
 
-/// The key of a request: its URL in a line, then the upstream, then what the operator adds. No part can contain the line end.
+/// Returns the key of a request: its URL in a line, then the upstream, then the operator's
+/// additions. No part can contain the line end.
 pub fn key(place: Place<'_>, rules: &KeyRules, request: Request<'_>) -> Vec<u8> {
     let mut key = Vec::new();
     put_key(&mut key, place, rules, request);
@@ -57,7 +60,8 @@ pub fn put_key(key: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules, request: R
     }
 }
 
-/// The URL of a key, which is its first line: what purges name, and what an unsafe method invalidates.
+/// Returns the URL of a key, which is its first line: purges name it, and unsafe methods invalidate
+/// it.
 pub fn url(place: Place<'_>, rules: &KeyRules) -> Vec<u8> {
     let mut url = Vec::new();
     put_url(&mut url, place, rules);
@@ -65,7 +69,7 @@ pub fn url(place: Place<'_>, rules: &KeyRules) -> Vec<u8> {
 }
 
 fn put_url(url: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules) {
-    // With the upstream, which follows in a key.
+    // Including the upstream, which follows in a key.
     url.reserve(place.scheme.len() + place.authority.len() + place.path.len() + place.upstream.len() + 6);
     url.extend_from_slice(place.scheme);
     url.extend_from_slice(b"://");
@@ -75,8 +79,9 @@ fn put_url(url: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules) {
     put_path(url, place.path, rules);
 }
 
-/// Path and query by which a server is asked for what is stored; None: as they are. What the key leaves out is not said to it: else one
-/// client could have it put into an answer for all.
+/// Returns path and query for the request to the server that fills the store; None: unchanged.
+/// Parts that the key leaves out are not sent: otherwise one client could have them reflected in a
+/// response for all.
 pub fn asked_path(path: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
     if rules.ignored_parameters.is_empty() && !rules.sorts_query {
         return None;
@@ -86,16 +91,16 @@ pub fn asked_path(path: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
     (asked != path).then_some(asked)
 }
 
-/// The URL of a key.
+/// Returns the URL of a key.
 pub fn url_of(key: &[u8]) -> &[u8] {
     key.split(|&byte| byte == b'\n').next().unwrap_or_default()
 }
 
-/// An authority without the port that its scheme has anyway (RFC 9110 §4.2.3).
+/// Returns an authority without the default port of its scheme (RFC 9110 §4.2.3).
 pub(crate) fn without_default_port<'a>(scheme: &[u8], authority: &'a [u8]) -> &'a [u8] {
     let port: &[u8] = if scheme == b"https" { b":443" } else { b":80" };
     match authority.strip_suffix(port) {
-        // Not the end of an address of IPv6, which is in brackets.
+        // Not the end of an IPv6 address, which is in brackets.
         Some(host) if !host.is_empty() => host,
         _ => authority,
     }
@@ -117,7 +122,8 @@ fn put_path(url: &mut Vec<u8>, path: &[u8], rules: &KeyRules) {
     let all = path[mark + 1..].split(|&byte| byte == b'&');
     let mut kept: Vec<&[u8]> = all.filter(|parameter| !is_ignored(parameter, rules)).collect();
     if rules.sorts_query {
-        // Of several with one name servers may take the first, or the last: they stay in their order.
+        // If a name occurs several times, servers may use the first one, or the last: these keep
+        // their order.
         kept.sort_by_key(|parameter| name_of(parameter));
     }
     for (at, parameter) in kept.iter().enumerate() {
@@ -152,7 +158,7 @@ mod tests {
         String::from_utf8(url(place(scheme, authority, path), rules)).expect("text")
     }
 
-    /// The bytes that are forwarded, the host in lower case without the usual port.
+    /// The bytes that are forwarded, the host in lower case without the default port.
     #[test]
     fn urls() {
         let plain = KeyRules::default();
@@ -213,7 +219,7 @@ mod tests {
             prop_assert_eq!(of(&a) == of(&b), a == b);
         }
 
-        /// A left out parameter never changes which others there are, in their order.
+        /// Leaving a parameter out never changes the others or their order.
         #[test]
         fn others_stay(parameters in prop::collection::vec("[a-c]=[0-9]?", 0..6)) {
             let rules = KeyRules { ignored_parameters: vec![b"a".to_vec()], ..KeyRules::default() };

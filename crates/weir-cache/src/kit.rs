@@ -1,4 +1,4 @@
-//! What the tests of this crate need to talk about heads: they write them as text.
+//! Test helpers of this crate for heads that are written as text.
 
 use weir_http::{Fields, Limits, parse_request};
 
@@ -11,7 +11,7 @@ use crate::storable::Terms;
 /// 2026-11-28T00:00:00Z, which is "now" in tests.
 pub(crate) const NOW_S: u64 = 1_795_824_000;
 
-/// Of an answer that came when the monotonic clock began, and is fresh for a minute.
+/// Terms of a response that arrived when the monotonic clock began, and is fresh for a minute.
 pub(crate) const TERMS: Terms = Terms {
     status: 200,
     received_us: 0,
@@ -27,7 +27,7 @@ pub(crate) const TERMS: Terms = Terms {
     has_validator: true,
 };
 
-/// Calls `then` with a request of these lines, without its empty line.
+/// Calls `then` with a request of these lines, without the empty line.
 pub(crate) fn with_request<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T {
     let input = format!("{lines}\r\n");
     let mut fields = Fields::default();
@@ -41,13 +41,13 @@ pub(crate) fn with_get<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T
     with_request(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}"), then)
 }
 
-/// Name and value of lines such as `Age: 5`.
+/// Returns name and value of lines such as `Age: 5`.
 pub(crate) fn pairs(lines: &[&'static str]) -> Vec<(&'static [u8], &'static [u8])> {
     let split = |line: &'static str| line.split_once(':').unwrap_or_else(|| panic!("{line}"));
     lines.iter().map(|line| (split(line).0.as_bytes(), split(line).1.trim_ascii().as_bytes())).collect()
 }
 
-/// An answer with these lines, received at [`NOW_S`].
+/// Returns a response with these lines, received at [`NOW_S`].
 pub(crate) fn answer(status: u16, lines: &[&'static str], options: &Options) -> Answer {
     Answer::read(status, pairs(lines).into_iter(), options, NOW_S)
 }

@@ -1,15 +1,22 @@
-//! A shared HTTP cache: what it may store and serve, as pure functions of parsed heads, options and the time (RFC 9111), and the store itself.
+//! A shared HTTP cache: what it may store and serve, as pure functions of parsed heads, options and
+//! the time (RFC 9111), and the store itself.
 //!
-//! Nothing here waits or sends; [`Store`] has what is stored, for all workers. The way of a request: [`bypass`] says whether the cache has anything to do with it, [`key`] under
-//! which name its answer is, [`Variants::find`] which of several, [`Bans::judge`] whether it was purged, [`judge_usage`] whether it may be
-//! used now; then [`judge_conditions`] and [`judge_range`] say what of it the client gets. When nothing may be used a server is asked,
-//! without what [`is_kept_from_fetches`] names and with [`Validators::conditions`]. Its head becomes an [`Answer`]; [`may_store`] says on
-//! which [`Terms`] it is stored, or why not, [`put_lines`] what of it, [`fate`] who else gets it, [`is_confirmed`] and [`update_lines`] what
-//! a 304 does, and [`is_sent_on_failure`] what a stale answer is good for when the server fails. After other methods [`invalidates`] and
-//! [`same_origin_path`] say what is not valid any more. [`CacheStatus`] tells about it, [`explain`] why.
+//! Nothing here waits or sends; [`Store`] holds the stored responses for all workers. The steps for
+//! a request: [`bypass`] says whether the cache handles it, and [`key`] names its response.
+//! [`Variants::find`] selects one of several, [`Bans::judge`] checks whether it was purged, and
+//! [`judge_usage`] whether it may be used now; then [`judge_conditions`] and [`judge_range`] decide
+//! which part of it the client gets. If none may be used, the request is forwarded to a server
+//! without the fields in [`is_kept_from_fetches`] and with [`Validators::conditions`].
 //!
-//! The rule of doubt: what is malformed is not stored, or stale at once; an answer that nobody may see twice costs a request, one that the
-//! wrong person sees costs a secret.
+//! The response head becomes an [`Answer`]. [`may_store`] decides on which [`Terms`] it is stored,
+//! or why not, [`put_lines`] which lines of it are kept, and [`fate`] which waiting requests share
+//! it. [`is_confirmed`] and [`update_lines`] apply a 304, and [`is_sent_on_failure`] says whether a
+//! stale response may be served when the server fails. After other methods, [`invalidates`] and
+//! [`same_origin_path`] name the URLs that are no longer valid. [`CacheStatus`] reports the result,
+//! [`explain`] the reasons.
+//!
+//! The rule of doubt: a malformed response is not stored, or is stale at once. A response that is
+//! not reused costs a request; one that reaches the wrong person costs a secret.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,7 +1,9 @@
-//! The field lines of a stored answer: written once, read back as fields, and updated by a 304 (RFC 9111 §3.1, §3.2, §4.3.4).
+//! The field lines of a stored response: written once, read back as fields, and updated by a 304
+//! (RFC 9111 §3.1, §3.2, §4.3.4).
 //!
-//! Input are end-to-end fields, without what Connection names and what frames a message. Age is never among the lines, for it is written
-//! anew each time; Date always is (RFC 9110 §6.6.1).
+//! Inputs are end-to-end fields, without those that Connection names and those that frame a
+//! message. Age is never among the lines, because it is rewritten each time; Date always is (RFC
+//! 9110 §6.6.1).
 
 /// The fields of lines that [`put_lines`] wrote.
 pub use weir_http::fields_of_lines as stored_fields;
@@ -10,8 +12,8 @@ use weir_http::{FieldName, http_date};
 use crate::options::Options;
 use crate::validators::{Validators, is_strong, matches_strongly, matches_weakly};
 
-/// Writes the lines of an answer that is stored: all fields but Age and those that the operator strips. `received_s`, Unix time in
-/// seconds, becomes Date when the answer has none.
+/// Writes the lines of a response for the store: all fields except Age and those that the operator
+/// strips. `received_s`, Unix time in seconds, becomes Date when the response has none.
 pub fn put_lines<'a, V: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = (&'a [u8], V)>,
@@ -28,13 +30,14 @@ pub fn put_lines<'a, V: AsRef<[u8]>>(
     }
 }
 
-/// Writes fields as lines, whatever they are.
+/// Writes fields as lines without changes.
 pub fn put_fields<'a>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
     fields.for_each(|(name, value)| put_line(out, name, value));
 }
 
-/// Writes the lines of a stored answer that a 304 confirmed: its fields replace all stored ones of the same name, but for those that say
-/// what the stored body is. Whether the outcome may still be stored is to be judged anew, by its status and these lines.
+/// Writes the lines of a stored response that a 304 confirmed: its fields replace all stored ones
+/// of the same name, except those that describe the stored body. The caller has to decide again, by
+/// its status and these lines, whether the result may still be stored.
 pub fn update_lines<'a, V: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     stored: &[u8],
@@ -45,7 +48,7 @@ pub fn update_lines<'a, V: AsRef<[u8]>>(
     let updates = fresh.filter(|(name, _)| is_stored(name, options) && is_updated(name, options));
     let has_date = updates.clone().any(|(name, _)| FieldName::of(name) == FieldName::Date);
     let is_replaced = |name: &[u8]| {
-        // Without a Date it is as old as we know.
+        // Without a Date it is as old as our own clock says.
         let is_old_date = !has_date && FieldName::of(name) == FieldName::Date;
         is_old_date || updates.clone().any(|(other, _)| other.eq_ignore_ascii_case(name))
     };
@@ -67,7 +70,8 @@ fn is_stored(name: &[u8], options: &Options) -> bool {
     known != FieldName::Age && !known.is_hop_by_hop() && options.keeps(name)
 }
 
-/// RFC 9111 §3.2: not what the stored body depends on; and no cookie for everybody from an answer for one.
+/// RFC 9111 §3.2: excludes fields that the stored body depends on, and a cookie from the response
+/// to one client that would reach all.
 fn is_updated(name: &[u8], options: &Options) -> bool {
     match FieldName::of(name) {
         FieldName::ContentType | FieldName::ContentEncoding | FieldName::ContentRange => false,
@@ -76,9 +80,10 @@ fn is_updated(name: &[u8], options: &Options) -> bool {
     }
 }
 
-/// Whether a 304 confirms a stored answer (RFC 9111 §4.3.4). `is_asked`: it is the one whose validators were sent. By a strong entity tag
-/// it confirms all that have the same; by a weaker validator, or without any, only the one that was asked for, and only if that does not
-/// contradict it. If it confirms none, the server is to be asked again without conditions.
+/// Whether a 304 confirms a stored response (RFC 9111 §4.3.4). `is_asked`: it is the one whose
+/// validators were sent. A strong entity tag confirms all responses that have the same. A weaker
+/// validator, or none, confirms only the one that was asked for, and only if that does not
+/// contradict it. If it confirms none, the request has to be sent again without conditions.
 pub fn is_confirmed(stored: &Validators<'_>, is_asked: bool, fresh: &Validators<'_>) -> bool {
     match (fresh.etag, fresh.modified_s) {
         (Some(tag), _) if is_strong(tag) => stored.etag.is_some_and(|etag| matches_strongly(etag, tag)),
@@ -88,8 +93,8 @@ pub fn is_confirmed(stored: &Validators<'_>, is_asked: bool, fresh: &Validators<
     }
 }
 
-/// Whether an answer of 200 to HEAD contradicts a stored one, which then is stale (RFC 9111 §4.3.5): another entity tag, date or length.
-/// Lengths are bytes; None: not said.
+/// Whether a 200 response to HEAD contradicts a stored one, which then is stale (RFC 9111 §4.3.5):
+/// another entity tag, date or length. Lengths are bytes; None: not stated.
 pub fn is_contradicted(
     stored: &Validators<'_>,
     stored_bytes: u64,
@@ -212,7 +217,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back; an update leaves the others as they are and nothing of a name twice that came once.
+        /// Written lines are read back; an update leaves the others unchanged and never duplicates
+        /// a name that was sent once.
         #[test]
         fn lines_are_read_back(
             first in prop::collection::vec(("[A-D]", "[a-z:]([a-z: ]{0,5}[a-z:])?"), 0..6),

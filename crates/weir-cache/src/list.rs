@@ -1,12 +1,15 @@
-//! Lists with commas whose members may have quoted strings (RFC 9110 §5.6.1, §5.6.4), and the numbers in them.
+//! Lists with commas whose members may have quoted strings (RFC 9110 §5.6.1, §5.6.4), and the
+//! numbers in them.
 //!
-//! Called for every field that is a list: Cache-Control, Vary, Age, If-None-Match, Accept-Encoding. Nothing is allocated.
+//! Called for every field that is a list: Cache-Control, Vary, Age, If-None-Match, Accept-Encoding.
+//! Nothing is allocated.
 
-/// Seconds that stand for all that are too many to count: 2^31 (RFC 9111 §1.2.2).
+/// Seconds that represent all numbers too large to count: 2^31 (RFC 9111 §1.2.2).
 pub const DELTA_MAX: u32 = 1 << 31;
 
-/// The members of one line of a list without the white space around them. Empty ones are left out. A comma in a quoted string does not
-/// separate; a string that nobody closes lasts to the end of the line.
+/// Returns the members of one line of a list without the white space around them. Empty ones are
+/// left out. A comma in a quoted string does not separate; an unclosed string extends to the end of
+/// the line.
 pub(crate) fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -22,7 +25,7 @@ pub(crate) fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the first comma outside of quoted strings is, or the length.
+/// Returns the position of the first comma outside of quoted strings, or the length.
 fn member_end(text: &[u8]) -> usize {
     let (mut quoted, mut at) = (false, 0);
     while let Some(&byte) = text.get(at) {
@@ -37,7 +40,7 @@ fn member_end(text: &[u8]) -> usize {
     text.len()
 }
 
-/// delta-seconds: digits alone, at most [`DELTA_MAX`]. None: it is no number.
+/// delta-seconds: only digits, at most [`DELTA_MAX`]. None: no number.
 pub(crate) fn delta_seconds(text: &[u8]) -> Option<u32> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

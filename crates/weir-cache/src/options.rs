@@ -1,4 +1,4 @@
-//! What the operator decides for the answers of a route. Defaults are those of the configuration.
+//! The operator's options for the responses of a route. Defaults are those of the configuration.
 
 use crate::directives::DirectiveSet;
 use crate::list::DELTA_MAX;
@@ -6,40 +6,46 @@ use crate::list::DELTA_MAX;
 /// How the cache behaves for the requests of one route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Fields that stand above Cache-Control, in order, in lower case (RFC 9213 §2.2). Default: `weir-cache-control`, `cdn-cache-control`.
+    /// Fields that override Cache-Control, in order, in lower case (RFC 9213 §2.2). Default:
+    /// `weir-cache-control`, `cdn-cache-control`.
     pub targets: Vec<Vec<u8>>,
-    /// Answers that say nothing of their lifetime get one from Last-Modified (RFC 9111 §4.2.2). Default: yes.
+    /// Responses that state no lifetime get one from Last-Modified (RFC 9111 §4.2.2). Default: yes.
     pub heuristic: bool,
-    /// Lifetimes in seconds by status for answers that say nothing of it. Default: none.
+    /// Lifetimes in seconds by status for responses that state none. Default: none.
     pub lifetimes: Vec<(u16, u32)>,
-    /// The same for all answers that may be stored, whatever they say. Default: none.
+    /// Lifetimes for all responses that may be stored, whatever they state. Default: none.
     pub forced_lifetimes: Vec<(u16, u32)>,
-    /// The longest lifetime of an error (status 400 and above), seconds: it bounds how long anybody can poison with errors. Default: 10.
+    /// The longest lifetime of an error (status 400 and above), seconds: it bounds how long an
+    /// attacker can poison with errors. Default: 10.
     pub error_lifetime_max_s: u32,
-    /// Seconds beyond its lifetime that an answer is served while it is fetched anew, where it does not say it. Default: 0.
+    /// Seconds beyond its lifetime that a response is served while it is refetched, unless it
+    /// states that itself. Default: 0.
     pub stale_while_revalidate_s: u32,
-    /// Seconds beyond its lifetime that an answer is served while the server fails, where it does not say it. Default: 0.
+    /// Seconds beyond its lifetime that a response is served while the server fails, unless it
+    /// states that itself. Default: 0.
     pub stale_if_error_s: u32,
     /// Seconds beyond its lifetime that a client's `max-stale` may ask for. Default: 0.
     pub max_stale_s: u32,
-    /// What the directives of requests can do.
+    /// The effect of the directives of requests.
     pub request_directives: RequestDirectivesMode,
-    /// Answers with Set-Cookie may be stored also without `public`. Default: no.
+    /// Responses with Set-Cookie may be stored even without `public`. Default: no.
     pub stores_set_cookie: bool,
     /// Fields that are not stored, in lower case. Default: none.
     pub strip: Vec<Vec<u8>>,
-    /// Directives of answers that count as not there. Default: none.
+    /// Directives of responses that count as absent. Default: none.
     pub ignored: DirectiveSet,
-    /// Requests with one of these cookies go past the cache. Default: none.
+    /// Requests with one of these cookies bypass the cache. Default: none.
     pub bypass_cookies: Vec<Vec<u8>>,
-    /// Most bytes of a body that is stored. Default: 8 MiB.
+    /// Most bytes of a stored body. Default: 8 MiB.
     pub object_bytes_max: u64,
 }
 
-/// What a request's `no-cache`, `max-age` and `min-fresh` can do (RFC 9111 §5.2.1: caches may ignore them).
+/// The effect of a request's `no-cache`, `max-age` and `min-fresh` (RFC 9111 §5.2.1: caches may
+/// ignore them).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RequestDirectivesMode {
-    /// An answer is validated for them, but not within a second of the last time, so that nobody can use them to go past the cache.
+    /// A response is validated for them, but not within a second of the last time, so that no
+    /// client can use them to bypass the cache.
     #[default]
     Validate,
     /// It is validated each time.

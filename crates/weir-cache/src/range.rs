@@ -1,7 +1,9 @@
-//! Parts of a stored answer: one range of bytes, or all of it (RFC 9110 §14; RFC 9111 §3.3; RFC 9530).
+//! Parts of a stored response: one range of bytes, or all of it (RFC 9110 §14; RFC 9111 §3.3; RFC
+//! 9530).
 //!
-//! Called for answers of 200 that may be used and that the client's conditions let through. Several ranges get the whole answer, which is
-//! always allowed (RFC 9110 §14.2), because sets of ranges are how clients make servers send more than they have.
+//! Called for 200 responses that may be used and that pass the client's conditions. A request for
+//! several ranges gets the whole response, which is always allowed (RFC 9110 §14.2), because
+//! clients use sets of ranges to make servers send more than they have.
 
 use weir_http::{FieldName, Method};
 
@@ -10,24 +12,25 @@ use crate::list::members;
 use crate::request::Request;
 use crate::validators::{Validators, matches_strongly};
 
-/// Which part of a stored answer is sent.
+/// The part of a stored response that is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// All of it, by 200.
+    /// All of it, with 200.
     Whole,
-    /// These bytes, by 206: `first <= last`, and `last` is below the length.
+    /// These bytes, with 206: `first <= last`, and `last` is below the length.
     Bytes {
         /// Position of the first byte.
         first: u64,
         /// Position of the last byte.
         last: u64,
     },
-    /// None, by 416: it has no such bytes.
+    /// None, with 416: it has no such bytes.
     Unsatisfiable,
 }
 
 impl Part {
-    /// What Content-Range says of it, for an answer of `length` bytes (RFC 9110 §14.4); None with [`Part::Whole`].
+    /// Returns the Content-Range for a response of `length` bytes (RFC 9110 §14.4); None with
+    /// [`Part::Whole`].
     pub fn content_range(self, length: u64) -> Option<String> {
         match self {
             Self::Whole => None,
@@ -37,7 +40,8 @@ impl Part {
     }
 }
 
-/// The part of a stored answer of `length` bytes that a request asks for. `now_s` is Unix time in seconds.
+/// Returns the part of a stored response of `length` bytes that a request asks for. `now_s` is Unix
+/// time in seconds.
 pub fn judge_range(request: Request<'_>, status: u16, stored: &Validators<'_>, length: u64, now_s: u64) -> Part {
     if request.head.method != Method::Get || status != 200 || !is_same(request, stored, now_s) {
         return Part::Whole;
@@ -45,8 +49,8 @@ pub fn judge_range(request: Request<'_>, status: u16, stored: &Validators<'_>, l
     request.only_line(FieldName::Range).map_or(Part::Whole, |text| part(text, length))
 }
 
-/// If-Range: only of the very same answer (RFC 9110 §13.1.5). A date is one only as the exact Last-Modified, and when that is at least a
-/// second before Date (RFC 9110 §8.8.2.2).
+/// If-Range: only for the very same response (RFC 9110 §13.1.5). A date matches only as the exact
+/// Last-Modified, and if that is at least a second before Date (RFC 9110 §8.8.2.2).
 fn is_same(request: Request<'_>, stored: &Validators<'_>, now_s: u64) -> bool {
     if !request.has(FieldName::IfRange) {
         return true;
@@ -59,7 +63,7 @@ fn is_same(request: Request<'_>, stored: &Validators<'_>, now_s: u64) -> bool {
     is_exact && stored.date_s.zip(stored.modified_s).is_some_and(|(date_s, modified_s)| modified_s < date_s)
 }
 
-/// RFC 9110 §14.1.2. What is malformed counts as not there (RFC 9110 §14.2).
+/// RFC 9110 §14.1.2. A malformed range counts as absent (RFC 9110 §14.2).
 fn part(text: &[u8], length: u64) -> Part {
     let Some(end) = text.iter().position(|&byte| byte == b'=') else { return Part::Whole };
     if !text[..end].eq_ignore_ascii_case(b"bytes") {
@@ -82,7 +86,8 @@ fn between(first: u64, last: u64, length: u64) -> Part {
     if first >= length { Part::Unsatisfiable } else { Part::Bytes { first, last: last.min(length - 1) } }
 }
 
-/// The last `count` bytes. Of an answer without a body that is all of it, for which there is no Content-Range.
+/// Returns the last `count` bytes. For a response without a body that is all of it, which has no
+/// Content-Range.
 fn last_bytes(count: u64, length: u64) -> Part {
     match (count, length) {
         (0, _) => Part::Unsatisfiable,
@@ -91,7 +96,7 @@ fn last_bytes(count: u64, length: u64) -> Part {
     }
 }
 
-/// Digits; what is beyond 2^64-1 is that.
+/// Reads digits; a number beyond 2^64-1 counts as that.
 fn position(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -99,8 +104,8 @@ fn position(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0u64, |all, &byte| all.saturating_mul(10).saturating_add(u64::from(byte - b'0'))))
 }
 
-/// Whether a field of the stored answer is sent with a part of it: not digests of the content, which now is another one (RFC 9530 §2), and
-/// not what frames or names a part.
+/// Whether a field of the stored response is sent with a part of it: not digests of the content,
+/// which now differs (RFC 9530 §2), and not fields that frame or name a part.
 pub fn is_on_part(name: &[u8]) -> bool {
     const OF_WHOLE: [&[u8]; 4] = [b"content-length", b"content-range", b"content-md5", b"content-digest"];
     !OF_WHOLE.iter().any(|other| name.eq_ignore_ascii_case(other))
@@ -202,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// A part is never outside of the answer, and any text and cut is read.
+        /// A part is never outside of the response, and any text and truncation is read.
         #[test]
         fn parts_are_inside(text in "bytes=[0-9, -]{0,24}|[ -~]{0,24}", length in prop_oneof![0u64..40, any::<u64>()]) {
             for end in 0..=text.len() {

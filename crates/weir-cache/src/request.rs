@@ -1,7 +1,7 @@
-//! A request as the cache sees it: its parsed head, and whether the cache has anything to do with it.
+//! A request as the cache sees it: its parsed head, and whether the cache handles it.
 //!
-//! What shapes an answer without being part of its key would be shared by all, which is how caches are poisoned: requests with such fields go
-//! past it.
+//! A field that shapes a response without being part of its key would affect all clients, which is
+//! how caches are poisoned: requests with such fields bypass the cache.
 
 use weir_http::{FieldName, Fields, Method, RequestHead};
 
@@ -11,7 +11,7 @@ use crate::options::Options;
 /// A parsed request head.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What the spans refer to.
+    /// The text that the spans refer to.
     pub input: &'a [u8],
     /// The head.
     pub head: &'a RequestHead,
@@ -20,12 +20,12 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Values of all lines of a known field, in order.
+    /// Returns the values of all lines of a known field, in order.
     pub fn lines(self, name: FieldName) -> impl Iterator<Item = &'a [u8]> {
         self.fields.all(name).map(move |field| field.value.of(self.input))
     }
 
-    /// Values of all lines of a field by its name, whatever its case, in order.
+    /// Returns the values of all lines of a field by its name, in any case, in order.
     pub fn lines_named(self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let known = FieldName::of(name);
         let is_it = move |text: &[u8]| text.eq_ignore_ascii_case(name);
@@ -35,25 +35,26 @@ impl<'a> Request<'a> {
             .map(move |field| field.value.of(self.input))
     }
 
-    /// The value of a field that has one line; None also when it has several.
+    /// Returns the value of a field that has one line; None also when it has several.
     pub(crate) fn only_line(self, name: FieldName) -> Option<&'a [u8]> {
         let mut lines = self.lines(name);
         lines.next().filter(|_| lines.next().is_none())
     }
 
-    /// The field is there.
+    /// Whether the field is present.
     pub fn has(self, name: FieldName) -> bool {
         self.fields.find(name).is_some()
     }
 
-    /// What it says to caches.
+    /// Returns its cache directives.
     pub fn directives(self) -> RequestDirectives {
         let mut directives = RequestDirectives::default();
         self.lines(FieldName::CacheControl).for_each(|line| directives.add_line(line));
         directives
     }
 
-    /// The values of cookies of this name, in order. Names are compared exactly (RFC 6265 §4.1.1).
+    /// Returns the values of cookies with this name, in order. Names are compared exactly (RFC 6265
+    /// §4.1.1).
     pub fn cookies(self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let pairs = self.lines(FieldName::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
         pairs.filter_map(move |pair| {
@@ -64,7 +65,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Why a request goes past the cache.
+/// Why a request bypasses the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bypass {
     /// Neither GET nor HEAD.
@@ -77,14 +78,15 @@ pub enum Bypass {
     Precondition,
     /// A cookie that the operator named.
     Cookie,
-    /// What a trusted proxy says of where the request came in is not what the key has, or nothing that the key could have.
+    /// A trusted proxy states another scheme or host for the request than the key has, or one that
+    /// no key could have.
     Forwarded,
-    /// A field that some servers take for the target or the method, and that the key does not have.
+    /// A field that some servers use as the target or the method, and that is not in the key.
     Rewritten,
 }
 
 impl Bypass {
-    /// A word for logs and Cache-Status.
+    /// Returns a word for logs and Cache-Status.
     pub fn word(self) -> &'static str {
         match self {
             Self::Method => "method",
@@ -98,7 +100,7 @@ impl Bypass {
     }
 }
 
-/// Fields by which frameworks let a request be another one than its first line says.
+/// Fields by which frameworks replace the target or method of the request line.
 const REWRITING: [&[u8]; 10] = [
     b"X-Original-URL",
     b"X-Rewrite-URL",
@@ -112,8 +114,8 @@ const REWRITING: [&[u8]; 10] = [
     b"Front-End-Https",
 ];
 
-/// Whether a request goes past the cache, and why. Its forwarding fields are those that the server will get: what untrusted clients say
-/// there was taken away before. `scheme`: that of the key.
+/// Returns whether a request bypasses the cache, and why. Its forwarding fields are those that the
+/// server will get: those of untrusted clients were removed before. `scheme`: that of the key.
 pub fn bypass(request: Request<'_>, scheme: &[u8], options: &Options) -> Option<Bypass> {
     let head = request.head;
     if !matches!(head.method, Method::Get | Method::Head) {
@@ -141,7 +143,8 @@ pub fn bypass(request: Request<'_>, scheme: &[u8], options: &Options) -> Option<
     unknown.any(|field| is_rewriting(field.name.of(request.input))).then_some(Bypass::Rewritten)
 }
 
-/// Whether a field of a trusted proxy, of which servers make links and redirects, has something else than the key.
+/// Whether a field of a trusted proxy, from which servers build links and redirects, differs from
+/// the key.
 fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8]) -> bool {
     let is = |text: &[u8], wanted: &[u8]| text.trim_ascii().eq_ignore_ascii_case(wanted);
     let pair = |pair: &[u8]| {
@@ -157,7 +160,7 @@ fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8])
             b"x-forwarded-port" => !is(value, port) && !ends_with_port(),
             b"x-forwarded-scheme" => !is(value, scheme),
             b"x-forwarded-ssl" => is(value, b"on") != (scheme == b"https"),
-            // Whose name the proxy has.
+            // The proxy's own name.
             b"x-forwarded-server" => false,
             _ => true,
         }
@@ -169,8 +172,8 @@ fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8])
         || others.any(|field| other(field.name.of(request.input), field.value.of(request.input)))
 }
 
-/// Whether a request that fetches something for the store may not have this field: what one client wants to have of the answer would shape
-/// the answer for all.
+/// Whether a request that fetches a response for the store may not have this field: one client's
+/// wishes would shape the response for all.
 pub fn is_kept_from_fetches(name: FieldName) -> bool {
     use FieldName::{Expect, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince, Range};
     let conditional = matches!(name, IfMatch | IfNoneMatch | IfModifiedSince | IfUnmodifiedSince | IfRange | Range);
@@ -186,7 +189,7 @@ mod tests {
         with_request(lines, |request| bypass(request, b"http", options))
     }
 
-    /// What is not part of the key must not shape what is stored.
+    /// A field outside of the key must not shape a stored response.
     #[test]
     fn who_goes_past_the_cache() {
         let options = Options { bypass_cookies: vec![b"session".to_vec()], ..Options::default() };

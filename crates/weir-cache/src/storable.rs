@@ -1,7 +1,8 @@
-//! May an answer be stored, and on which terms is it used later? (RFC 9111 §3, §3.5; RFC 5861; design of what a shared cache must not keep)
+//! May a response be stored, and on which terms is it used later? (RFC 9111 §3, §3.5; RFC 5861;
+//! design of what a shared cache must not keep)
 //!
-//! Called once an answer has a head that is wanted for the store. What is not exactly allowed is not stored, and [`NotStored`] says why in
-//! a word that operators get to see.
+//! Called once a response has a head that is wanted for the store. A response that is not
+//! explicitly allowed is not stored, and [`NotStored`] gives the reason in a word for operators.
 
 use weir_http::{FieldName, Method, ReplyBody};
 
@@ -16,14 +17,15 @@ use crate::vary::Vary;
 
 /// Most bytes of field lines that are stored.
 pub const FIELD_BYTES_MAX: usize = 64 << 10;
-/// Final statuses whose meaning for caches weir knows: only there must-understand stands above no-store (RFC 9111 §5.2.2.3).
+/// Final statuses whose meaning for caches weir knows: only with these does must-understand
+/// override no-store (RFC 9111 §5.2.2.3).
 const UNDERSTOOD: [u16; 18] =
     [200, 203, 204, 206, 300, 301, 302, 303, 304, 307, 308, 404, 405, 410, 414, 421, 451, 501];
 
-/// Why an answer is not stored.
+/// Why a response is not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum NotStored {
-    /// Not the answer to GET.
+    /// Not the response to GET.
     Method,
     /// The request had a body.
     RequestBody,
@@ -31,30 +33,30 @@ pub enum NotStored {
     RequestNoStore,
     /// Interim, partial, or 304.
     Status,
-    /// Its end is that of the connection, so that nobody can tell whether it is whole (RFC 9112 §8).
+    /// It ends with the connection, so that it may be truncated (RFC 9112 §8).
     UntilClose,
     /// no-store, or must-understand with a status that weir does not understand.
     NoStore,
-    /// private, also of single fields.
+    /// private, even for single fields.
     Private,
     /// The request had credentials, and nothing allows it to be shared (RFC 9111 §3.5).
     Authorization,
-    /// It sets a cookie and is not called public.
+    /// It sets a cookie and is not marked public.
     SetCookie,
     /// It varies by anything.
     VaryAny,
-    /// It says nothing of a lifetime, and none can be guessed.
+    /// It states no lifetime, and none can be guessed.
     NoLifetime,
-    /// It is never fresh, can't be validated, and may not be used stale.
+    /// It is never fresh, cannot be validated, and may not be used stale.
     NeverUsable,
-    /// Its fields are too many.
+    /// Its fields are too large.
     FieldsTooLarge,
     /// Its body is too large.
     BodyTooLarge,
 }
 
 impl NotStored {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::Method,
         Self::RequestBody,
@@ -72,7 +74,7 @@ impl NotStored {
         Self::BodyTooLarge,
     ];
 
-    /// A word for logs, metrics and Cache-Status.
+    /// Returns a word for logs, metrics and Cache-Status.
     pub fn word(self) -> &'static str {
         match self {
             Self::Method => "method",
@@ -93,24 +95,27 @@ impl NotStored {
     }
 }
 
-/// On which terms a stored answer is used. All that lookups need; nothing of it is on the heap.
+/// The terms on which a stored response is used. All that lookups need; nothing of it is on the
+/// heap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// 200 to 999.
     pub status: u16,
-    /// When its head came, or that of the answer that validated it: microseconds of the monotonic clock.
+    /// When its head arrived, or that of the response that validated it: microseconds of the
+    /// monotonic clock.
     pub received_us: u64,
-    /// The same, Unix time in seconds.
+    /// When that was, Unix time in seconds.
     pub received_s: u64,
     /// Its age at that time, microseconds.
     pub initial_age_us: u64,
     /// Seconds that it is fresh, up to [`DELTA_MAX`].
     pub lifetime_s: u32,
-    /// Where the lifetime comes from.
+    /// The source of the lifetime.
     pub lifetime_source: LifetimeSource,
-    /// Seconds beyond its lifetime that it is served while it is fetched anew; 0 where that is forbidden.
+    /// Seconds beyond its lifetime that it is served while it is refetched; 0 if that is forbidden.
     pub stale_while_revalidate_s: u32,
-    /// Seconds beyond its lifetime that it is served while its server fails; 0 where that is forbidden.
+    /// Seconds beyond its lifetime that it is served while its server fails; 0 if that is
+    /// forbidden.
     pub stale_if_error_s: u32,
     /// It is validated before each use.
     pub no_cache: bool,
@@ -123,15 +128,15 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Of an answer that may be stored, or that was validated.
+    /// Returns the terms of a response that may be stored, or that was validated.
     pub fn of(answer: &Answer, options: &Options, times: &Times) -> Self {
         let lifetime = lifetime(answer, options, times.received_s);
         let said = &answer.directives;
-        // An operator's lifetime stands above what the answer says of it, no-cache included.
+        // An operator's lifetime overrides the response's own statements, including no-cache.
         let is_forced = lifetime.source == LifetimeSource::Forced;
         let forbids_stale = said.forbids_stale() || answer.is_error();
         let initial_age_us = initial_age_us(answer, times);
-        // It lives from now on, however old it came.
+        // It lives from now on, however old it was on arrival.
         let before_s = if is_forced { initial_age_us.div_ceil(SECOND_US) } else { 0 };
         let lifetime_s = u64::from(lifetime.seconds).saturating_add(before_s).min(u64::from(DELTA_MAX));
         let window = |said: Option<u32>, operator: u32| if forbids_stale { 0 } else { said.unwrap_or(operator) };
@@ -151,17 +156,17 @@ impl Terms {
         }
     }
 
-    /// Its age, microseconds (RFC 9111 §4.2.3). `now_us` is of the monotonic clock.
+    /// Returns its age, microseconds (RFC 9111 §4.2.3). `now_us` is of the monotonic clock.
     pub fn age_us(&self, now_us: u64) -> u64 {
         self.initial_age_us.saturating_add(now_us.saturating_sub(self.received_us))
     }
 
-    /// What Age says of it (RFC 9111 §5.1): whole seconds, up to [`DELTA_MAX`].
+    /// Returns the value of its Age field (RFC 9111 §5.1): whole seconds, up to [`DELTA_MAX`].
     pub fn age_s(&self, now_us: u64) -> u32 {
         (self.age_us(now_us) / SECOND_US).min(u64::from(DELTA_MAX)) as u32
     }
 
-    /// What it can be used for when it comes: fresh, by asking again, or stale.
+    /// Whether it can be used when it arrives: fresh, after validation, or stale.
     fn is_usable(&self) -> bool {
         let is_fresh = !self.no_cache && is_fresh(self, self.received_us);
         let is_used_stale = self.stale_while_revalidate_s > 0 || self.stale_if_error_s > 0;
@@ -169,10 +174,11 @@ impl Terms {
     }
 }
 
-/// Whether the answer to a request may be stored, and on which terms. `body` is how the end of its body is known.
+/// Returns the terms on which the response to a request may be stored. `body` is how the end of its
+/// body is known.
 ///
 /// # Errors
-/// Why not; nobody is at fault.
+/// Why not; it is no fault.
 pub fn may_store(
     request: Request<'_>,
     answer: &Answer,
@@ -234,8 +240,8 @@ fn judge_directives(request: Request<'_>, answer: &Answer, options: &Options) ->
     if answer.vary == Vary::Anything { Err(NotStored::VaryAny) } else { Ok(()) }
 }
 
-/// RFC 9111 §3: it says that it may be stored though it names no lifetime, or its status says it. no-cache alone is enough with a
-/// validator, because nothing is used without asking.
+/// RFC 9111 §3: it is marked as storable although it names no lifetime, or its status is. no-cache
+/// alone is enough with a validator, because nothing is used without validation.
 fn is_marked(answer: &Answer) -> bool {
     !answer.is_error() && (may_be_guessed(answer) || answer.directives.set.has(Directive::NoCache))
 }

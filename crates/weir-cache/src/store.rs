@@ -1,15 +1,20 @@
-//! What is stored, for all workers: found by key and request, bounded in bytes, purged at once.
+//! The stored responses, for all workers: found by key and request, bounded in bytes, purged at
+//! once.
 //!
-//! All methods take `&self`. The way of a request: [`Store::find`]; if nothing is there, [`Store::begin_fill`] says whether somebody fetches
-//! it already; the one who fetches collects the body ([`Store::collect`]), makes an [`Object`] of it ([`Store::complete`]), and once its
-//! connection has proved itself stores it ([`Store::insert`]). Between, the object can be sent by whoever has it.
+//! All methods take `&self`. The steps for a request: [`Store::find`]; if that finds nothing,
+//! [`Store::begin_fill`] says whether it is being fetched already. The fetching worker collects the
+//! body ([`Store::collect`]), makes an [`Object`] of it ([`Store::complete`]), and stores it once
+//! its connection has proved itself ([`Store::insert`]). In between, any holder of the object can
+//! send it.
 //!
-//! Purges hold from the moment in which their call returns, also for what is being fetched: an answer has the number of the last purge and of
-//! the last invalidation of when its fetch began, and is compared with those since.
+//! Purges hold from the moment in which their call returns, also for responses that are being
+//! fetched. A response has the numbers of the last purge and of the last invalidation at the start
+//! of its fetch, and is compared with later ones.
 //!
-//! Bounds: all bytes that live <= `bytes` of [`Limits`], and the lines of answers that find no room and are being sent; what is being fetched <= 5/16 of it; the index <= what is left when there is
-//! room for two of the largest objects, at least an eighth, at most 5/16. A lock that a panic left behind costs the answers of its
-//! shard, never the process.
+//! Bounds: all live bytes <= `bytes` of [`Limits`], plus the lines of responses that find no room
+//! and are being sent; bytes being fetched <= 5/16 of it. The index gets what is left beside two of
+//! the largest objects; that reserve is at least an eighth and at most 5/16. A lock that is
+//! poisoned by a panic costs the responses of its shard, never the process.
 
 mod changes;
 mod collector;
@@ -52,25 +57,27 @@ use object::Parts;
 use purge::Purges;
 use report::Counters;
 
-/// Largest objects that the least shard has room for: otherwise there are fewer shards.
+/// The smallest shard has room for this many of the largest objects: otherwise the store has fewer
+/// shards.
 const OBJECTS_OF_SHARD_MIN: u64 = 2;
 
 /// Bytes that are freed at a time while a shard is locked.
 const FREED_AT_ONCE: u64 = 1 << 20;
 
-/// How much is stored.
+/// The limits of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes of everything that lives.
+    /// All live bytes.
     pub bytes: u64,
     /// Bytes of the largest body, at most a quarter of `bytes`.
     pub object_bytes_max: u64,
-    /// Most answers of one key, 1 at least.
+    /// Most responses of one key, at least 1.
     pub variants_max: usize,
 }
 
 impl Limits {
-    /// What the index may have: the rest is for what is fetched, and for what is evicted and still being sent.
+    /// Returns the bytes for the index: the rest is for responses that are being fetched, and for
+    /// evicted ones that are still being sent.
     fn index_bytes(&self) -> u64 {
         let aside = self.object_bytes_max.saturating_mul(2).clamp(self.bytes / 8, part_of_fills(self.bytes));
         self.bytes - aside
@@ -83,54 +90,55 @@ impl Limits {
     }
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The answer.
+    /// The response.
     pub object: Arc<Object>,
-    /// On which terms it may be used: [`Object::terms`].
+    /// The terms on which it may be used: [`Object::terms`].
     pub terms: Terms,
 }
 
-/// What an answer is made of, but its body.
+/// The parts of a response without its body.
 #[derive(Debug)]
 pub struct Draft<'a> {
     /// As [`key`](crate::key()) makes it.
     pub key: &'a [u8],
-    /// What selects it.
+    /// The selector.
     pub selector: Selector,
-    /// Its lines, as [`put_lines`](crate::put_lines) or [`update_lines`](crate::update_lines) wrote them.
+    /// Its lines, as [`put_lines`](crate::put_lines) or [`update_lines`](crate::update_lines) wrote
+    /// them.
     pub lines: &'a [u8],
-    /// On which terms it may be used.
+    /// The terms on which it may be used.
     pub terms: Terms,
     /// Its tags, sorted, none twice, as [`read_tags`](crate::read_tags) gives them.
     pub tags: Vec<Vec<u8>>,
-    /// Where it came from.
+    /// Its origin.
     pub source: SourceMark,
 }
 
-/// A whole answer that is not in the store yet.
+/// A whole response that is not in the store yet.
 #[derive(Debug)]
 pub struct Pending {
     key: Box<[u8]>,
     selector: Selector,
     object: Arc<Object>,
-    /// There is room for it in the store. Else whoever is being sent it gets the rest.
+    /// The store has room for it. Otherwise the clients that are being sent it get the rest.
     fits: bool,
 }
 
 impl Pending {
-    /// The answer, which may be sent already.
+    /// Returns the response, which may be sent already.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// What selects it.
+    /// Returns its selector.
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
 
-    /// The key under which it will be found.
+    /// Returns the key under which it will be found.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
@@ -147,7 +155,7 @@ struct Hashes {
 #[derive(Debug)]
 pub struct Store {
     shards: Box<[RwLock<QuickIndex>]>,
-    /// What strangers must not know: which keys share a place.
+    /// The secret that hides from attackers which keys share a place.
     seed: [u64; 2],
     account: Arc<Account>,
     object_bytes_max: AtomicU64,
@@ -156,17 +164,17 @@ pub struct Store {
     fills: Fills,
     counters: Counters,
     misses: Misses,
-    /// For whoever keeps a copy.
+    /// For keepers of a copy.
     changes: Changes,
-    /// The latest moment that it was told, microseconds of the monotonic clock.
+    /// The latest known moment, microseconds of the monotonic clock.
     latest_us: AtomicU64,
-    /// Where the next sweep goes on.
+    /// Where the next sweep continues.
     swept: Mutex<purge::Cursor>,
 }
 
 impl Store {
-    /// An empty one. `seed` is random; `shards` is how many locks there are at most, rounded down to a power of two, and less where objects
-    /// are large.
+    /// Returns an empty store. `seed` is random; `shards` is the most locks, rounded down to a
+    /// power of two, and fewer if objects are large.
     pub fn new(limits: Limits, seed: [u64; 2], shards: usize) -> Self {
         let count = limits.shards(shards);
         let capacity = limits.index_bytes() / count as u64;
@@ -186,15 +194,16 @@ impl Store {
         }
     }
 
-    /// Changes the limits while it is used. What is too much is let go at once. The largest object is bounded by the shards, too, whose
-    /// number stays: a much larger one than at the start finds no place.
+    /// Changes the limits of a store in use. The excess is evicted at once. The shards, whose
+    /// number does not change, also bound the largest object: one much larger than at the start
+    /// finds no place.
     pub fn set_limits(&self, limits: Limits) {
         self.account.set_limit(limits.bytes);
         self.object_bytes_max.store(limits.object_bytes_max, Ordering::Relaxed);
         self.variants_max.store(limits.variants_max.max(1), Ordering::Relaxed);
         let capacity = limits.index_bytes() / self.shards.len() as u64;
         for shard in &self.shards {
-            // In steps, so that nobody waits for the lock while much is freed.
+            // In steps, so that no thread waits for the lock while much is freed.
             loop {
                 let mut index = self.write(shard);
                 let step = index.weight().saturating_sub(FREED_AT_ONCE).max(capacity);
@@ -206,21 +215,21 @@ impl Store {
         }
     }
 
-    /// Bytes of the largest body that is stored.
+    /// Returns the bytes of the largest body that is stored.
     pub fn object_bytes_max(&self) -> u64 {
         self.object_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Most answers of one key.
+    /// Returns the most responses of one key.
     fn variants_max(&self) -> usize {
         self.variants_max.load(Ordering::Relaxed)
     }
 
-    /// The newest answer of a key that was selected by what the request says, unless it was purged. It may be stale. `now_us` is of the
-    /// monotonic clock.
+    /// Returns the newest response of a key that the request's fields select, unless it was purged.
+    /// It may be stale. `now_us` is of the monotonic clock.
     pub fn find(&self, key: &[u8], request: Request<'_>, now_us: u64) -> Option<Found> {
         let hashes = self.hashes(key);
-        // One that was purged makes room for an older one.
+        // A purged response makes room for an older one.
         for _ in 0..=self.variants_max.load(Ordering::Relaxed) {
             let object = {
                 let shard = self.read(self.shard(hashes));
@@ -235,8 +244,9 @@ impl Store {
         None
     }
 
-    /// All answers of a key, newest first, with what selects each. Nothing is learned of the look, and what was purged is not among them, or
-    /// stale if that was soft. `now_us` is of the monotonic clock.
+    /// Returns all responses of a key, newest first, with the selector of each. The lookup does not
+    /// affect eviction, and purged responses are left out, or stale if the purge was soft. `now_us`
+    /// is of the monotonic clock.
     pub fn variants(&self, key: &[u8], now_us: u64) -> Vec<(Selector, Arc<Object>)> {
         let hashes = self.hashes(key);
         let all: Vec<_> = {
@@ -258,7 +268,7 @@ impl Store {
         all.into_iter().filter(|(_, object)| stays(object)).collect()
     }
 
-    /// All keys of a URL, as keys have it. Looks at all that is stored: for operators.
+    /// Returns all keys of a URL, as in keys. Goes through the whole store: for operators.
     pub fn keys_of(&self, url: &[u8]) -> Vec<Vec<u8>> {
         let of_shard = |shard| {
             let shard = self.read(shard);
@@ -268,7 +278,8 @@ impl Store {
         self.shards.iter().flat_map(of_shard).collect()
     }
 
-    /// Memory for a body that is about to come. `known`: its length, if the head says it.
+    /// Returns memory for a body that is about to arrive. `known`: its length, if the head states
+    /// it.
     ///
     /// # Errors
     /// It is larger than objects may be.
@@ -276,10 +287,11 @@ impl Store {
         Collector::new(Arc::clone(&self.account), self.object_bytes_max(), known)
     }
 
-    /// Makes an answer of what was fetched. Nobody finds it yet.
+    /// Makes a response of a completed fetch. No lookup finds it yet.
     ///
     /// # Errors
-    /// Its fetch began with another store. The body is given back, for those who are being sent it.
+    /// Its fetch began with another store. The body is returned, for the clients that are being
+    /// sent it.
     pub fn complete(
         &self,
         fill: &Fill,
@@ -307,10 +319,10 @@ impl Store {
         Ok(Pending { key, selector, object: Arc::new(object), fits })
     }
 
-    /// Makes an answer with new lines and terms and the body of a stored one, which a 304 confirmed.
+    /// Makes a response with new lines and terms and the body of a stored one that a 304 confirmed.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// It finds no room.
     pub fn refresh(&self, fill: &Fill, draft: Draft<'_>, stored: &Object) -> Result<Pending, NotKept> {
         let body = stored.small_body().unwrap_or_default();
         let charge = self.account.admit(own_weight(&draft, draft.lines.len() + body.len()), 0);
@@ -322,10 +334,12 @@ impl Store {
         Ok(Pending { key, selector, object: Arc::new(object), fits: true })
     }
 
-    /// Stores an answer: it is found from now on, and replaces those of the same selector. `now_us` is of the monotonic clock.
+    /// Stores a response: it is found from now on, and replaces those of the same selector.
+    /// `now_us` is of the monotonic clock.
     ///
     /// # Errors
-    /// It was purged, invalidated or withdrawn since its fetch began, or does not fit. All are counted.
+    /// It was purged, invalidated or withdrawn since its fetch began, or does not fit. All are
+    /// counted.
     pub fn insert(&self, pending: Pending, now_us: u64) -> Result<Arc<Object>, NotKept> {
         let Pending { key, selector, object, fits } = pending;
         let result = match fits {
@@ -359,7 +373,7 @@ impl Store {
         });
         let is_there = |bucket: &index::Bucket| bucket.iter().any(|(_, other)| Arc::ptr_eq(other, object));
         let fits = shard.peek(hashes.key, key).is_some_and(is_there);
-        // Large ones are freed when nobody waits for the lock.
+        // Large ones are freed after the lock is released.
         drop(shard);
         let_go(gone, replaced);
         if fits { Ok(()) } else { Err(NotKept::TooLarge) }
@@ -374,7 +388,7 @@ impl Store {
         let_go(gone, removed);
     }
 
-    /// Whether an answer that was found may be used; removes it if not.
+    /// Whether a response that was found may be used; removes it if not.
     fn stays(&self, key: &[u8], hashes: Hashes, object: &Arc<Object>, now_us: u64) -> bool {
         match self.verdict(key, hashes, object) {
             Verdict::Stays => return true,
@@ -389,22 +403,23 @@ impl Store {
         false
     }
 
-    /// Whether an answer that was found before may still be used: it was neither purged nor invalidated since, nor has it made room for others.
+    /// Whether a response that was found before may still be used: it was neither purged nor
+    /// invalidated since, nor evicted.
     pub fn is_valid(&self, key: &[u8], object: &Object) -> bool {
         object.is_of(&self.account) && self.verdict(key, self.hashes(key), object) <= Verdict::Stale
     }
 
-    /// What purges and invalidations since it was looked at last make of an answer.
+    /// Returns the effect of purges and invalidations since the last check of a response.
     fn verdict(&self, key: &[u8], hashes: Hashes, object: &Object) -> Verdict {
         if self.purges.is_invalid(hashes.url, object.began()) { Verdict::Gone } else { self.purges.judge(key, object) }
     }
 
     fn shard(&self, hashes: Hashes) -> &RwLock<QuickIndex> {
-        // Bits that the table of a shard does not go by.
+        // Bits that the table of a shard does not use.
         &self.shards[(hashes.key >> 40) as usize & (self.shards.len() - 1)]
     }
 
-    /// Reads a shard, after emptying it if a panic left it half changed.
+    /// Locks a shard for reading, after emptying it if a panic left it half changed.
     fn read<'a>(&self, shard: &'a RwLock<QuickIndex>) -> RwLockReadGuard<'a, QuickIndex> {
         if shard.is_poisoned() {
             drop(self.write(shard));
@@ -422,7 +437,7 @@ impl Store {
         })
     }
 
-    /// SipHash behind a secret.
+    /// SipHash with a secret.
     fn hashes(&self, key: &[u8]) -> Hashes {
         let url = url_of(key);
         let mut hasher = DefaultHasher::new();
@@ -443,19 +458,21 @@ impl Draft<'_> {
     }
 }
 
-/// What left the index, when no lock is held.
+/// Drops what left the index, when no lock is held.
 fn let_go(gone: Gone, removed: Vec<Arc<Object>>) {
     gone.iter().flat_map(|bucket| bucket.iter()).for_each(|(_, object)| object.leave());
     removed.iter().for_each(|object| object.leave());
     drop((gone, removed));
 }
 
-/// Bytes of an answer besides the pieces of its body: with its key and its part of the index.
+/// Returns the bytes of a response besides the pieces of its body: with its key and its part of the
+/// index.
 fn own_weight(draft: &Draft<'_>, text_bytes: usize) -> u64 {
     let tags: u64 = draft.tags.iter().map(|tag| allocated(tag.capacity()) + size_of::<Vec<u8>>() as u64).sum();
     let selector = if draft.selector.is_empty() { 0 } else { allocated(draft.selector.bytes()) };
     allocated(text_bytes) + allocated(draft.key.len()) + selector + tags + OBJECT_BYTES as u64
 }
 
-/// What every answer takes besides its key, its lines, its body and its tags: itself with the counts of its Arc, and its part of the index.
+/// The memory of every response besides its key, its lines, its body and its tags: the object with
+/// the counts of its Arc, and its part of the index.
 pub const OBJECT_BYTES: usize = size_of::<Object>() + 16 + ENTRY_BYTES;

@@ -1,17 +1,17 @@
 //! Structured fields: dictionaries and lists (RFC 9651).
 //!
-//! Called for targeted cache directives (RFC 9213) and for cache groups (RFC 9875). A field is read as a whole or not at all: the first
-//! fault makes it as if it were not there (RFC 9651 §4.2). What it does not need of values is checked and forgotten. Recursion is none: inner lists
-//! can't be nested.
+//! Called for targeted cache directives (RFC 9213) and for cache groups (RFC 9875). A field is read
+//! as a whole or not at all: after a fault it counts as absent (RFC 9651 §4.2). Values that are not
+//! needed are checked and dropped. No recursion: inner lists cannot be nested.
 
 use std::borrow::Cow;
 
-/// A bare item, as far as anybody here asks for it.
+/// A bare item, as far as callers need it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
     /// An integer of up to 15 digits.
     Integer(i64),
-    /// A boolean; also of a key without a value.
+    /// A boolean; also a key without a value.
     Boolean(bool),
     /// A string without its escapes.
     String(Cow<'a, [u8]>),
@@ -19,15 +19,16 @@ pub enum Value<'a> {
     Other,
 }
 
-/// The text is not of the type that it should be.
+/// The text is not of the expected type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invalid;
 
-/// Reads a dictionary whose lines were joined by commas and calls `each` for every member, parameters left out. Of a key that is there
-/// twice the last one counts (RFC 9651 §4.2.2). `each` may have been called before a fault is found.
+/// Reads a dictionary whose lines were joined by commas and calls `each` for every member, without
+/// parameters. If a key occurs twice, the last one counts (RFC 9651 §4.2.2). `each` may have been
+/// called before a fault is found.
 ///
 /// # Errors
-/// The sender is at fault: the field is to be ignored.
+/// The sender is at fault: the field has to be ignored.
 pub fn parse_dictionary<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8], Value<'a>)) -> Result<(), Invalid> {
     let mut input = Input::of(text)?;
     while !input.is_at_end() {
@@ -40,10 +41,10 @@ pub fn parse_dictionary<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8], Value
     Ok(())
 }
 
-/// The same for a list.
+/// Reads a list and calls `each` for every member, without parameters.
 ///
 /// # Errors
-/// The sender is at fault: the field is to be ignored.
+/// The sender is at fault: the field has to be ignored.
 pub fn parse_list<'a>(text: &'a [u8], mut each: impl FnMut(Value<'a>)) -> Result<(), Invalid> {
     let mut input = Input::of(text)?;
     while !input.is_at_end() {
@@ -55,7 +56,7 @@ pub fn parse_list<'a>(text: &'a [u8], mut each: impl FnMut(Value<'a>)) -> Result
     Ok(())
 }
 
-/// What is left to read.
+/// The remaining text.
 struct Input<'a> {
     rest: &'a [u8],
 }
@@ -98,7 +99,7 @@ impl<'a> Input<'a> {
         self.take_while(|byte| byte == b' ');
     }
 
-    /// Behind a member: nothing more, or a comma and another one.
+    /// Reads the end of a member: the end of the text, or a comma and another member.
     fn next_member(&mut self) -> Result<(), Invalid> {
         let is_blank = |byte| matches!(byte, b' ' | b'\t');
         self.take_while(is_blank);
@@ -372,7 +373,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are read; a valid dictionary stays so with another member, and no cut in it panics.
+        /// Any bytes are read; a valid dictionary remains valid with another member, and no
+        /// truncation panics.
         #[test]
         fn anything_is_read(text in r#"[a-c=?01"():;,\\ %@.*-]{0,24}"#) {
             let whole = parse_dictionary(text.as_bytes(), |_, _| ());

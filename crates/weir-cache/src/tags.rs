@@ -1,34 +1,36 @@
-//! Names that answers give themselves so that many can be purged at once (RFC 9875; Surrogate-Key, Cache-Tag, xkey as others have them).
+//! Tags that responses give themselves so that many can be purged at once (RFC 9875; Surrogate-Key,
+//! Cache-Tag, xkey of other products).
 //!
-//! Bounds: [`TAGS_MAX`] tags of [`TAG_BYTES_MAX`] bytes; RFC 9875 §2.1 asks for 128 of 128 at least. What is beyond is not there, so that such
-//! an answer is not stored by mistake as one that a purge would miss: [`read_tags`] says so.
+//! Bounds: [`TAGS_MAX`] tags of [`TAG_BYTES_MAX`] bytes; RFC 9875 §2.1 asks for at least 128 of
+//! 128. [`read_tags`] reports tags beyond that, so that such a response is not stored by mistake as
+//! one that a purge would miss.
 
 use crate::list::members;
 use crate::structured::{Value, parse_list};
 
-/// Most tags of an answer.
+/// Most tags of a response.
 pub const TAGS_MAX: usize = 256;
 /// Most bytes of a tag.
 pub const TAG_BYTES_MAX: usize = 256;
 
-/// A field in which tags are.
+/// A field that contains tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TagField {
     /// Cache-Groups: a list of strings (RFC 9875 §2).
     CacheGroups,
-    /// Surrogate-Key: words with spaces between them.
+    /// Surrogate-Key: words separated by spaces.
     SurrogateKey,
     /// Cache-Tag: a list with commas.
     CacheTag,
-    /// xkey: words with spaces between them.
+    /// xkey: words separated by spaces.
     Xkey,
 }
 
 impl TagField {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Self; 4] = [Self::CacheGroups, Self::SurrogateKey, Self::CacheTag, Self::Xkey];
 
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub fn name(self) -> &'static [u8] {
         match self {
             Self::CacheGroups => b"cache-groups",
@@ -43,10 +45,11 @@ impl TagField {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyTags;
 
-/// The tags in the lines of a field, sorted, none twice. Of a Cache-Groups that is no list of strings there are none.
+/// Returns the tags in the lines of a field, sorted, none twice. A Cache-Groups that is no list of
+/// strings has none.
 ///
 /// # Errors
-/// The server sends more than is kept: what it wants purged together could not be.
+/// The server sends more than is kept: it could not be purged as the server intends.
 pub fn read_tags<'a>(field: TagField, lines: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, TooManyTags> {
     let mut tags: Vec<Vec<u8>> = Vec::new();
     match field {
@@ -66,7 +69,8 @@ pub fn read_tags<'a>(field: TagField, lines: impl Iterator<Item = &'a [u8]>) -> 
     if fits { Ok(tags) } else { Err(TooManyTags) }
 }
 
-/// The strings of a list; none if it is not one, or has a member that is not a string (RFC 9875 §2).
+/// Returns the strings of a list; none if it is not one, or has a member that is not a string (RFC
+/// 9875 §2).
 pub fn groups(text: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut are_strings = true;

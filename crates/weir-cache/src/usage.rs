@@ -7,51 +7,55 @@ use crate::freshness::SECOND_US;
 use crate::options::{Options, RequestDirectivesMode};
 use crate::storable::Terms;
 
-/// Under [`RequestDirectivesMode::Validate`] an answer is not validated for a client's sake before this time since the last one, µs.
+/// Under [`RequestDirectivesMode::Validate`] a client cannot have a response validated within this
+/// time of the last validation, µs.
 pub const REVALIDATE_AGAIN_US: u64 = SECOND_US;
 
-/// What to do with a stored answer.
+/// How to use a stored response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
     /// Send it.
     Fresh,
-    /// Send it, and fetch it anew in the background: stale-while-revalidate.
+    /// Send it, and refetch it in the background: stale-while-revalidate.
     StaleWhileRevalidate,
-    /// Send it though it is stale, for the client takes that: max-stale.
+    /// Send it although it is stale, because the client accepts that: max-stale.
     StaleAccepted,
     /// Ask the server first.
     Validate(Reason),
-    /// 504: the client wants nothing but a stored answer, and this one can't be used (RFC 9111 §5.2.1.7).
+    /// 504: the client accepts only a stored response, and this one cannot be used (RFC 9111
+    /// §5.2.1.7).
     GatewayTimeout,
 }
 
-/// Why a server is to be asked.
+/// Why a server is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// Its lifetime is over.
     Stale,
-    /// The answer says no-cache.
+    /// The response says no-cache.
     NoCache,
     /// The request says no-cache, or asks for a fresher one.
     Request,
 }
 
-/// It is fresh: younger than its lifetime (RFC 9111 §4.2). `now_us` is of the monotonic clock.
+/// Whether it is fresh: younger than its lifetime (RFC 9111 §4.2). `now_us` is of the monotonic
+/// clock.
 pub fn is_fresh(terms: &Terms, now_us: u64) -> bool {
     u64::from(terms.lifetime_s) * SECOND_US > terms.age_us(now_us)
 }
 
-/// It is an error, by its status: never served stale.
+/// Whether it is an error, by its status: never served stale.
 pub(crate) fn is_error(terms: &Terms) -> bool {
     terms.status >= 400
 }
 
-/// How long its lifetime has been over, microseconds; None while it is fresh.
+/// Returns how long its lifetime has been over, microseconds; None while it is fresh.
 pub fn staleness_us(terms: &Terms, now_us: u64) -> Option<u64> {
     terms.age_us(now_us).checked_sub(u64::from(terms.lifetime_s) * SECOND_US)
 }
 
-/// What to do with a stored answer for a request. `checked_us` is when a server last confirmed it, `received_us` of its terms at least.
+/// Returns how to use a stored response for a request. `checked_us` is when a server last confirmed
+/// it, at least `received_us` of its terms.
 pub fn judge_usage(
     terms: &Terms,
     request: &RequestDirectives,
@@ -75,7 +79,7 @@ pub fn judge_usage(
 }
 
 fn judge_stale(terms: &Terms, request: &RequestDirectives, options: &Options, now_us: u64, stale_us: u64) -> Usage {
-    // Whoever wants it fresher than fresh does not get it stale.
+    // A request for a fresher response than a fresh one never gets it stale.
     let is_strict = options.request_directives != RequestDirectivesMode::Ignore
         && (request.no_cache || request.min_fresh_s.is_some_and(|s| s > 0) || is_too_old(terms, request, now_us));
     if terms.forbids_stale || is_error(terms) || is_strict {
@@ -91,7 +95,8 @@ fn judge_stale(terms: &Terms, request: &RequestDirectives, options: &Options, no
     if is_within(stale_us, accepted_s) { Usage::StaleAccepted } else { Usage::Validate(Reason::Stale) }
 }
 
-/// A window of `seconds` behind the lifetime; its last microsecond belongs to it, unless it has none.
+/// Whether a time is in the window of `seconds` behind the lifetime; the last microsecond belongs
+/// to it, unless the window is empty.
 fn is_within(stale_us: u64, seconds: u32) -> bool {
     seconds > 0 && stale_us <= u64::from(seconds) * SECOND_US
 }
@@ -100,8 +105,9 @@ fn is_too_old(terms: &Terms, request: &RequestDirectives, now_us: u64) -> bool {
     request.max_age_s.is_some_and(|max_s| terms.age_us(now_us) > u64::from(max_s) * SECOND_US)
 }
 
-/// Whether a request's directives have a fresh answer validated. What was confirmed a moment ago is fresh enough, unless the operator has
-/// them obeyed; what does not change while it is fresh is never asked for.
+/// Whether a request's directives make a fresh response be validated. A response that was confirmed
+/// a moment ago is fresh enough, unless the operator has the directives obeyed; one that does not
+/// change while it is fresh is never validated.
 fn wants_fresher(terms: &Terms, request: &RequestDirectives, options: &Options, now_us: u64, checked_us: u64) -> bool {
     let left_us = (u64::from(terms.lifetime_s) * SECOND_US).saturating_sub(terms.age_us(now_us));
     let is_too_short = request.min_fresh_s.is_some_and(|min_s| left_us < u64::from(min_s) * SECOND_US);
@@ -114,7 +120,7 @@ fn wants_fresher(terms: &Terms, request: &RequestDirectives, options: &Options, 
     }
 }
 
-/// Why a server gave no answer that could be sent instead of a stale one.
+/// Why a server gave no response that could be sent instead of a stale one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServerFailure {
     /// It could not be reached, took too long, or closed the connection.
@@ -123,8 +129,8 @@ pub enum ServerFailure {
     Status(u16),
 }
 
-/// Whether a stored answer is sent because its server failed (RFC 5861 §4): only on errors of the server, within its window, and never if
-/// something forbids stale answers.
+/// Whether a stored response is sent because its server failed (RFC 5861 §4): only on errors of the
+/// server, within its window, and never if something forbids stale responses.
 pub fn is_sent_on_failure(terms: &Terms, failure: ServerFailure, now_us: u64) -> bool {
     let is_failure = match failure {
         ServerFailure::NoAnswer => true,
@@ -133,7 +139,7 @@ pub fn is_sent_on_failure(terms: &Terms, failure: ServerFailure, now_us: u64) ->
     if !is_failure || terms.no_cache || terms.forbids_stale || is_error(terms) {
         return false;
     }
-    // Fresh ones are asked for when clients want them fresher; they are not worse than an error.
+    // A fresh one is validated if a client wants it fresher; it is not worse than an error.
     staleness_us(terms, now_us).is_none_or(|stale_us| is_within(stale_us, terms.stale_if_error_s))
 }
 
@@ -152,7 +158,7 @@ mod tests {
         directives
     }
 
-    /// So many microseconds after it came.
+    /// Returns the usage `us` microseconds after it arrived.
     fn after(terms: &Terms, us: u64, line: &str, mode: Mode) -> Usage {
         let options = Options { request_directives: mode, max_stale_s: 5, ..Options::default() };
         judge_usage(terms, &directives(line), &options, terms.received_us + us, 0)
@@ -226,7 +232,7 @@ mod tests {
         assert_eq!(after(&TERMS, late, "no-cache, only-if-cached", Mode::Obey), Usage::GatewayTimeout);
     }
 
-    /// Nobody gets past the cache more than once a second for an answer.
+    /// No client bypasses the cache more than once a second for a response.
     #[test]
     fn what_was_just_confirmed_is_fresh_enough() {
         let options = Options::default();
@@ -261,7 +267,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never stale without licence, whatever is asked and how the times lie.
+        /// Never stale without licence, for any request and any times.
         #[test]
         fn stale_only_with_licence(
             age in 0u64..40, life in 0u32..20, swr in 0u32..20, sie in 0u32..20, since in 0u64..40_000_000, line in

@@ -1,7 +1,8 @@
-//! Entity tags and dates of modification: how they compare, and what comes of a client's conditions (RFC 9110 §8.8, §13; RFC 9111 §4.3).
+//! Entity tags and modification dates: how they compare, and the results of a client's conditions
+//! (RFC 9110 §8.8, §13; RFC 9111 §4.3).
 //!
-//! Conditions are judged only for stored answers that may be used; If-Match and If-Unmodified-Since never come here
-//! ([`bypass`](crate::bypass)).
+//! Conditions are judged only for stored responses that may be used; If-Match and
+//! If-Unmodified-Since never get here ([`bypass`](crate::bypass)).
 
 use weir_http::FieldName;
 
@@ -9,7 +10,7 @@ use crate::date::parse_date;
 use crate::list::members;
 use crate::request::Request;
 
-/// Whether this is one entity tag (RFC 9110 §8.8.3). Unquoted text is none.
+/// Whether this is one entity tag (RFC 9110 §8.8.3). Unquoted text is not.
 pub fn is_etag(text: &[u8]) -> bool {
     let opaque = text.strip_prefix(b"W/").unwrap_or(text);
     match opaque {
@@ -18,37 +19,37 @@ pub fn is_etag(text: &[u8]) -> bool {
     }
 }
 
-/// The entity tag is a strong one.
+/// Whether the entity tag is a strong one.
 pub fn is_strong(etag: &[u8]) -> bool {
     is_etag(etag) && !etag.starts_with(b"W/")
 }
 
-/// Weak comparison: the same but for the mark of weakness (RFC 9110 §8.8.3.2).
+/// Weak comparison: equal except for the weakness mark (RFC 9110 §8.8.3.2).
 pub fn matches_weakly(a: &[u8], b: &[u8]) -> bool {
     let opaque = |etag| <[u8]>::strip_prefix(etag, b"W/").unwrap_or(etag);
     is_etag(a) && is_etag(b) && opaque(a) == opaque(b)
 }
 
-/// Strong comparison: both strong and the same.
+/// Strong comparison: both strong and equal.
 pub fn matches_strongly(a: &[u8], b: &[u8]) -> bool {
     is_strong(a) && a == b
 }
 
-/// By what a stored answer can be recognised; values as they were received.
+/// The validators of a stored response; values as they were received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Validators<'a> {
     /// A valid entity tag.
     pub etag: Option<&'a [u8]>,
     /// The text of Last-Modified, if it is a date.
     pub modified: Option<&'a [u8]>,
-    /// The same, Unix time in seconds.
+    /// The date in `modified`, Unix time in seconds.
     pub modified_s: Option<u64>,
     /// Date, Unix time in seconds.
     pub date_s: Option<u64>,
 }
 
 impl<'a> Validators<'a> {
-    /// Of the fields of an answer. `now_s` is Unix time in seconds.
+    /// Returns the validators in the fields of a response. `now_s` is Unix time in seconds.
     pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, now_s: u64) -> Self {
         let mut found = Self::default();
         for (name, value) in fields {
@@ -64,19 +65,20 @@ impl<'a> Validators<'a> {
         found
     }
 
-    /// Nothing could tell whether it is still the same.
+    /// Whether nothing could prove that it is still the same.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.modified.is_none()
     }
 
-    /// The fields that ask a server whether it still has the same (RFC 9111 §4.3.1).
+    /// Returns the fields that ask a server whether it still has the same response (RFC 9111
+    /// §4.3.1).
     pub fn conditions(&self) -> impl Iterator<Item = (&'static [u8], &'a [u8])> {
         let tag = self.etag.map(|etag| (&b"If-None-Match"[..], etag));
         tag.into_iter().chain(self.modified.map(|text| (&b"If-Modified-Since"[..], text)))
     }
 }
 
-/// What a client's conditions make of a stored answer that may be used.
+/// The result of a client's conditions for a stored response that may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
     /// It is sent.
@@ -85,8 +87,9 @@ pub enum Condition {
     NotModified,
 }
 
-/// Judges If-None-Match, or without it If-Modified-Since (RFC 9110 §13.2.2; RFC 9111 §4.3.2). Only answers with a status of 2xx have
-/// conditions (RFC 9110 §13.2.1). Where Last-Modified is missing, Date stands for it, else `received_s`, Unix time in seconds.
+/// Judges If-None-Match, or without it If-Modified-Since (RFC 9110 §13.2.2; RFC 9111 §4.3.2). Only
+/// responses with a status of 2xx have conditions (RFC 9110 §13.2.1). If Last-Modified is missing,
+/// Date replaces it, or else `received_s`, Unix time in seconds.
 pub fn judge_conditions(
     request: Request<'_>,
     status: u16,
@@ -106,7 +109,8 @@ pub fn judge_conditions(
     if is_same { Condition::NotModified } else { Condition::Send }
 }
 
-/// Whether a field of the stored answer is sent with a 304: not what only describes a body (RFC 9110 §15.4.5).
+/// Whether a field of the stored response is sent with a 304: not fields that only describe a body
+/// (RFC 9110 §15.4.5).
 pub fn is_on_not_modified(name: &[u8], has_etag: bool) -> bool {
     const OF_BODIES: [&[u8]; 9] = [
         b"content-length",

@@ -1,20 +1,21 @@
-//! All answers that are stored under one key, and which of them a request gets (RFC 9111 §4.1).
+//! All responses that are stored under one key, and the selection for a request (RFC 9111 §4.1).
 //!
-//! The newest first: it says by which fields the server selects now. Bound: as many as the operator allows, then the one that nobody has
-//! asked for the longest goes.
+//! The newest first: it shows by which fields the server selects now. Bound: as many as the
+//! operator allows, then the least recently used one is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::request::Request;
 use crate::vary::Selector;
 
-/// The answers of one key, newest first; `T` is what is stored of each. Lookups change nothing but a time, so that many can be made at once.
+/// The responses of one key, newest first; `T` is the stored part of each. Lookups change nothing
+/// but a time, so that many can run at once.
 #[derive(Debug)]
 pub struct Variants<T> {
     list: List<T>,
 }
 
-/// Nearly all keys have one answer: it needs no memory of its own beside the entry.
+/// Nearly all keys have one response: it needs no memory besides the entry.
 #[derive(Debug)]
 enum List<T> {
     One(Variant<T>),
@@ -24,7 +25,7 @@ enum List<T> {
 #[derive(Debug)]
 struct Variant<T> {
     selector: Selector,
-    /// When a request got it last, or it came; microseconds of the monotonic clock.
+    /// When a request last got it, or it was stored; microseconds of the monotonic clock.
     used_us: AtomicU64,
     value: T,
 }
@@ -36,18 +37,20 @@ impl<T> Default for Variants<T> {
 }
 
 impl<T> Variants<T> {
-    /// The newest one that was selected by the same values of its fields. `now_us` is of the monotonic clock.
+    /// Returns the newest one that was selected by the same values of its fields. `now_us` is of
+    /// the monotonic clock.
     pub fn find(&self, request: Request<'_>, now_us: u64) -> Option<&T> {
         let found = self.variants().iter().find(|variant| variant.selector.matches(request))?;
-        // Only says whom to let go first: a lost update is no harm. Others read the same memory, so that it is written once a turn.
+        // It only decides which one to drop first: a lost update does no harm. Others read the same
+        // memory, so it is written once a turn.
         if found.used_us.load(Ordering::Relaxed) != now_us {
             found.used_us.store(now_us, Ordering::Relaxed);
         }
         Some(&found.value)
     }
 
-    /// Adds the newest one, and returns those that it replaces: those of the same selector, and while there are more than `max` the one
-    /// that was not used for the longest. `max` is 1 at least.
+    /// Adds the newest one, and returns those that it replaces: those of the same selector, and
+    /// while there are more than `max` the least recently used one. `max` is at least 1.
     pub fn insert(&mut self, selector: Selector, value: T, max: usize, now_us: u64) -> Vec<T> {
         self.change(|list| {
             let mut gone: Vec<T> =
@@ -62,7 +65,8 @@ impl<T> Variants<T> {
         })
     }
 
-    /// Adds one behind all others, if there is none of the same selector and there are less than `max`; whether it is in.
+    /// Adds one behind all others, if none has the same selector and there are fewer than `max`;
+    /// returns whether it was added.
     pub fn insert_last(&mut self, selector: Selector, value: T, max: usize, now_us: u64) -> bool {
         self.change(|list| {
             let has_place = list.len() < max && list.iter().all(|other| other.selector != selector);
@@ -73,7 +77,7 @@ impl<T> Variants<T> {
         })
     }
 
-    /// Takes out all for which `is_gone` says so.
+    /// Removes and returns all for which `is_gone` is true.
     pub fn remove_if(&mut self, is_gone: impl Fn(&Selector, &T) -> bool) -> Vec<T> {
         self.change(|list| {
             let gone = list.extract_if(.., |variant| is_gone(&variant.selector, &variant.value));
@@ -81,7 +85,7 @@ impl<T> Variants<T> {
         })
     }
 
-    /// Changes them as a list; one alone goes back to where it needs no list.
+    /// Changes them as a list; a single one is stored without a list again.
     fn change<R>(&mut self, change: impl FnOnce(&mut Vec<Variant<T>>) -> R) -> R {
         let mut list = match std::mem::replace(&mut self.list, List::Several(Vec::new())) {
             List::One(variant) => vec![variant],
@@ -105,17 +109,17 @@ impl<T> Variants<T> {
         }
     }
 
-    /// All of them, newest first.
+    /// Returns all of them, newest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Selector, &T)> + Clone {
         self.variants().iter().map(|variant| (&variant.selector, &variant.value))
     }
 
-    /// How many there are.
+    /// Returns the number of responses.
     pub fn len(&self) -> usize {
         self.variants().len()
     }
 
-    /// There is none: the key can go.
+    /// Whether it is empty: the key can be removed.
     pub fn is_empty(&self) -> bool {
         self.variants().is_empty()
     }
@@ -152,7 +156,7 @@ mod tests {
         assert_eq!((all.len(), all.is_empty()), (1, false));
     }
 
-    /// Of two that were used at the same time the older one goes.
+    /// Of two that were used at the same time the older one is dropped.
     #[test]
     fn who_goes_first() {
         let mut all = Variants::default();
@@ -168,10 +172,10 @@ mod tests {
     /// Fields by number and value.
     type Fields = Vec<(usize, u8)>;
 
-    /// What was asked for last, in the plainest way.
+    /// The last requests, in the plainest form.
     #[derive(Default)]
     struct Model {
-        /// Newest first: the selector, what is stored, when it was used.
+        /// Newest first: the selector, the stored value, when it was used.
         list: Vec<(Fields, u32, usize)>,
         now: usize,
     }
@@ -196,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never an answer that was selected by other values, and the same ones as the model.
+        /// Never a response that was selected by other values, and the same ones as the model.
         #[test]
         fn like_the_model(steps in prop::collection::vec((any::<bool>(), [0u8..3, 0u8..3, 0u8..2], 0usize..8), 0..40), max in 1usize..5) {
             let (mut all, mut model) = (Variants::default(), Model::default());

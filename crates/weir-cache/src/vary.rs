@@ -1,22 +1,25 @@
-//! Which request fields select an answer, and their values in the form in which they are compared (RFC 9111 §4.1; RFC 9110 §12.5.5).
+//! The request fields that select a response, and their values in the form in which they are
+//! compared (RFC 9111 §4.1; RFC 9110 §12.5.5).
 //!
-//! A [`Selector`] is the secondary key of a stored answer. Two requests have the same one only if no server that plays by the rules can
-//! tell them apart by the named fields. Bounds: [`NAMES_MAX`] names; more, or what is no name, counts as `*`.
+//! A [`Selector`] is the secondary key of a stored response. Two requests have the same one only if
+//! no compliant server can tell them apart by the named fields. Bounds: [`NAMES_MAX`] names; more,
+//! or an invalid name, counts as `*`.
 
 use weir_http::{FieldName, is_token};
 
 use crate::list::members;
 use crate::request::Request;
 
-/// Most names in the Vary of an answer that is stored.
+/// Most names in the Vary of a stored response.
 pub const NAMES_MAX: usize = 16;
 
-/// What an answer varies by.
+/// The fields that a response varies by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Vary {
-    /// Fields in lower case, sorted, none twice; none: every request gets the same.
+    /// Fields in lower case, sorted, none twice; empty: every request gets the same.
     Names(Vec<Box<[u8]>>),
-    /// `*`, text that is no name, too many names, or a field that a proxy writes: no other request gets it.
+    /// `*`, text that is no name, too many names, or a field that a proxy writes: no other request
+    /// gets it.
     Anything,
 }
 
@@ -27,7 +30,7 @@ impl Default for Vary {
 }
 
 impl Vary {
-    /// Adds what one line of Vary says.
+    /// Adds the names of one line of Vary.
     pub fn add_line(&mut self, line: &[u8]) {
         for member in members(line) {
             let Self::Names(names) = self else { return };
@@ -47,8 +50,8 @@ impl Vary {
     }
 }
 
-/// What a server gets of this field is not what the client sent, but what weir says of him: clients that look the same here would not be the
-/// same there.
+/// weir writes this field, so a server does not get the client's value: clients that look the same
+/// here would not look the same there.
 fn is_ours(name: &[u8]) -> bool {
     let known = FieldName::of(name);
     let is_written =
@@ -56,16 +59,19 @@ fn is_ours(name: &[u8]) -> bool {
     is_written || known.is_forwarding() || known.is_hop_by_hop()
 }
 
-/// The values that the named fields have in a request: what decides whether a stored answer was selected by it. The request is to have the
-/// values that the server gets: a field that a route sets or takes away must be changed before.
+/// The values that the named fields have in a request: they decide whether a stored response was
+/// selected by it. The request must have the values that the server gets: a field that a route sets
+/// or removes must be changed before.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Selector {
-    /// A line for each name in order: the name alone when the field is not there, else `name=value`. No field can contain the line end.
+    /// A line for each name in order: the name alone when the field is absent, otherwise
+    /// `name=value`. No field can contain the line end.
     text: Box<[u8]>,
 }
 
 impl Selector {
-    /// Of a request, for an answer that varies by these names (lower case, sorted).
+    /// Returns the selector of a request, for a response that varies by these names (lower case,
+    /// sorted).
     pub fn of(names: &[Box<[u8]>], request: Request<'_>) -> Self {
         let mut text = Vec::new();
         names.iter().for_each(|name| put_field(&mut text, name, request));
@@ -89,23 +95,23 @@ impl Selector {
         true
     }
 
-    /// The names by which it selects, in order.
+    /// Returns the names by which it selects, in order.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         let lines = self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| line.split(|&byte| byte == b'=').next().unwrap_or_default())
     }
 
-    /// It selects by nothing: every request matches.
+    /// Whether it selects by nothing: every request matches.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// As bytes.
+    /// Returns the bytes.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Of bytes. None: no selector is so.
+    /// Reads a selector from bytes. None: no selector has this form.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
         let selector = Self { text: text.into() };
         let is_name = |name: &[u8]| is_token(name) && !name.iter().any(u8::is_ascii_uppercase);
@@ -116,13 +122,14 @@ impl Selector {
         (is_whole && are_names && lines <= NAMES_MAX).then_some(selector)
     }
 
-    /// Bytes in memory besides the type itself.
+    /// Returns the bytes in memory besides the type itself.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 }
 
-/// A field of a request as one line: of a selector, or of a key. A name (lower case) has no `=`, a value no line end.
+/// Appends a field of a request as one line: of a selector, or of a key. A name (lower case) has no
+/// `=`, a value no line end.
 pub(crate) fn put_field(text: &mut Vec<u8>, name: &[u8], request: Request<'_>) {
     text.extend_from_slice(name);
     if name == b"accept-encoding" {
@@ -143,7 +150,8 @@ pub(crate) fn put_field(text: &mut Vec<u8>, name: &[u8], request: Request<'_>) {
     text.push(b'\n');
 }
 
-/// White space is one space, and none beside commas; what is in quoted strings stays.
+/// Appends a line with single spaces for white space, and none beside commas; quoted strings are
+/// unchanged.
 fn put_normalised(text: &mut Vec<u8>, line: &[u8]) {
     let (mut quoted, mut blank, mut at) = (false, false, 0);
     let mut last = b',';
@@ -169,9 +177,10 @@ fn put_normalised(text: &mut Vec<u8>, line: &[u8]) {
     }
 }
 
-/// Content codings that a client takes, as the one text for all ways to say it. To be forwarded in place of what the client sent, so that
-/// a server sees few of them. Only `br`, `gzip` and `zstd` are known; without any of them it is `identity`, and also when the client
-/// says nothing, because a client that can't decode says nothing. (RFC 9110 §12.5.3)
+/// Returns the content codings that a client accepts, in one canonical text for all ways to write
+/// them. It is forwarded in place of the client's value, so that a server sees few variants. Only
+/// `br`, `gzip` and `zstd` are known; without any of them it is `identity`, and also without the
+/// field, because a client that cannot decode may omit it. (RFC 9110 §12.5.3)
 pub fn accept_encoding(request: Request<'_>) -> &'static str {
     const KNOWN: [&[u8]; 3] = [b"br", b"gzip", b"zstd"];
     const TEXTS: [&str; 8] = ["identity", "br", "gzip", "br, gzip", "zstd", "br, zstd", "gzip, zstd", "br, gzip, zstd"];
@@ -193,7 +202,7 @@ pub fn accept_encoding(request: Request<'_>) -> &'static str {
     TEXTS[taken]
 }
 
-/// A coding, and whether its quality is above 0. What can't be read is not accepted.
+/// Returns a coding, and whether its quality is above 0. An unreadable coding is not accepted.
 fn coding_and_quality(member: &[u8]) -> (&[u8], bool) {
     let mut parts = member.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let coding = parts.next().unwrap_or_default();
@@ -205,7 +214,7 @@ fn coding_and_quality(member: &[u8]) -> (&[u8], bool) {
     (coding, accepts)
 }
 
-/// `qvalue` of RFC 9110 §12.4.2 above 0.
+/// Whether a `qvalue` of RFC 9110 §12.4.2 is above 0.
 fn is_above_zero(quality: &[u8]) -> bool {
     match quality {
         [b'0', b'.', digits @ ..] => {
@@ -240,7 +249,7 @@ mod tests {
         with_get(request, |request| Selector::of(&names(&[vary]), request))
     }
 
-    /// Whether an answer that the first request got is one for the second.
+    /// Whether the response to the first request also fits the second.
     fn same(vary: &str, first: &str, second: &str) -> bool {
         let stored = selector(vary, first);
         let matches = with_get(second, |request| stored.matches(request));
@@ -286,7 +295,7 @@ mod tests {
         assert_eq!(names(&[&many[1..].join(","), "f1"]).len(), NAMES_MAX);
     }
 
-    /// RFC 9111 §4.1: missing only matches missing; white space and how lines are split say nothing.
+    /// RFC 9111 §4.1: missing only matches missing; white space and line splits are ignored.
     #[test]
     fn which_requests_match() {
         assert!(same("Foo", "Foo: 1\r\n", "foo: 1\r\nOther: 3\r\n"));
@@ -344,7 +353,8 @@ mod tests {
     }
 
     proptest! {
-        /// Values of one field never look like another field's, and a value is the same only as itself, spaces aside.
+        /// Values of one field never look like another field's, and a value equals only itself,
+        /// spaces aside.
         #[test]
         fn different_values_differ(
             a in "[a=\",\\\\ ]{0,8}", b in "[a=\",\\\\ ]{0,8}", c in "[a=\",\\\\ ]{0,8}", d in "[a=\",\\\\ ]{0,8}",

@@ -94,7 +94,8 @@ impl Flows {
     /// A client connected. Returns the token that names it: nothing is received from it before an
     /// action says so.
     ///
-    /// # Errors It is not wanted.
+    /// # Errors
+    /// It is not wanted.
     pub(crate) fn accepted(
         &mut self,
         socket: u64,
@@ -395,7 +396,8 @@ impl Flows {
 
     /// Looks for impossible states.
     ///
-    /// # Errors The first broken invariant, in words.
+    /// # Errors
+    /// The first broken invariant, in words.
     pub(crate) fn audit(&self, upstreams: &Upstreams, cx: &Context) -> Result<(), String> {
         if self.flows.len() != cx.flows {
             return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));

@@ -1,4 +1,4 @@
-//! Heads of answers, field by field.
+//! Tests for heads of responses, field by field.
 
 use super::*;
 use crate::directives::DirectiveSet;
@@ -92,7 +92,7 @@ fn targeted_fields() {
     assert_eq!(cdn(&["CDN-Cache-Control: max-age=9, max-age=5"]), (second, Some(5), false, none));
     assert_eq!(cdn(&["CDN-Cache-Control: max-age=5;x=y"]), (second, Some(5), false, none));
     assert_eq!(cdn(&["CDN-Cache-Control: no-store=?0, max-age=5"]), (second, Some(5), false, none));
-    // Neither a dictionary nor there: Cache-Control counts.
+    // Neither a dictionary nor present: Cache-Control counts.
     for broken in [
         "CDN-Cache-Control: max-age=10000, &&&&&",
         "CDN-Cache-Control: max-age =100",
@@ -101,7 +101,7 @@ fn targeted_fields() {
     ] {
         assert_eq!(cdn(&[broken, "Cache-Control: no-store"]), (Control::CacheControl, None, true, none), "{broken}");
     }
-    // Of the wrong type: as one that can't be read.
+    // Of the wrong type: as an unreadable one.
     for wrong in ["max-age=\"10000\"", "max-age", "max-age=1.5", "max-age=(1)", "max-age=?0"] {
         let line: &'static str = format!("CDN-Cache-Control: {wrong}").leak();
         assert_eq!(cdn(&[line, "Cache-Control: no-store"]), (second, Some(0), false, none), "{wrong}");

@@ -1,4 +1,4 @@
-//! Cache-Control with every oddity that the field has seen.
+//! Tests for Cache-Control with every known oddity of the field.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn what_lines_say() {
     assert_eq!(said, expected);
 }
 
-/// RFC 9111 §5.2.2.1 and §1.2.2; what can't be read is 0.
+/// RFC 9111 §5.2.2.1 and §1.2.2; unreadable values are 0.
 #[test]
 fn lifetimes() {
     let cases = [
@@ -80,7 +80,7 @@ fn lifetimes() {
     assert_eq!(answer(&["xmax-age=1, max-agex=1, \"max-age=1\", =1, max_age=1"]).max_age_s, None);
 }
 
-/// What forbids holds also when it is malformed, what permits does not.
+/// A malformed forbidding directive holds, a malformed permitting one does not.
 #[test]
 fn broken_text_only_forbids() {
     for (name, directive) in NAMES {
@@ -159,7 +159,8 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Any text is read, and a line more never makes anything longer or takes back what forbids.
+    /// Any text is read, and an additional line never extends a lifetime or takes a prohibition
+    /// back.
     #[test]
     fn more_text_never_permits_more(first in pieces(), second in pieces()) {
         let (one, both) = (answer(&[&first]), answer(&[&first, &second]));
@@ -180,7 +181,7 @@ proptest! {
         prop_assert_eq!(request(&[&first, &second]), request(&[&format!("{first},{second}")]));
     }
 
-    /// Every cut of a line is read; while what forbids is whole it forbids.
+    /// Every truncation of a line is read; as long as a forbidding directive is whole, it forbids.
     #[test]
     fn every_truncation(line in pieces()) {
         for end in (0..=line.len()).filter(|end| line.is_char_boundary(*end)) {

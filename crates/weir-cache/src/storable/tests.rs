@@ -1,4 +1,4 @@
-//! What is stored and what is not, row by row; and the rules again as the RFC writes them.
+//! Tests of what is stored, row by row; and the rules once more as the RFC states them.
 
 use super::*;
 use crate::kit::{NOW_S, answer, with_get, with_request};
@@ -17,7 +17,7 @@ fn stored(status: u16, lines: &[&'static str]) -> Result<Terms, NotStored> {
     stored_with("", status, lines, &Options::default())
 }
 
-/// RFC 9111 §3: the method, the request, whether the answer is whole.
+/// RFC 9111 §3: the method, the request, whether the response is whole.
 #[test]
 fn requests_and_bodies() {
     let options = Options { object_bytes_max: 100, ..Options::default() };
@@ -44,7 +44,7 @@ fn requests_and_bodies() {
     assert_eq!(stored(200, &[fresh[0], long]), Err(NotStored::FieldsTooLarge));
 }
 
-/// Every final status with an explicit lifetime but 206 and 304.
+/// Every final status with an explicit lifetime except 206 and 304.
 #[test]
 fn statuses() {
     for status in 200..=999 {
@@ -105,7 +105,7 @@ fn credentials() {
     assert_eq!(with(&["Cache-Control: s-maxage=60"]), None);
 }
 
-/// RFC 9111 §3, §4.2.2: without a lifetime only what may be guessed or asked for.
+/// RFC 9111 §3, §4.2.2: without a lifetime only responses that may be guessed or validated.
 #[test]
 fn lifetimes() {
     assert_eq!(stored(200, &[]), Err(NotStored::NeverUsable));
@@ -128,7 +128,7 @@ fn lifetimes() {
     }
 }
 
-/// RFC 5861; RFC 9111 §4.2.4, §5.2.2.10: who forbids stale answers has no windows.
+/// RFC 5861; RFC 9111 §4.2.4, §5.2.2.10: a response that forbids stale use has no windows.
 #[test]
 fn windows() {
     let options = Options { stale_while_revalidate_s: 30, stale_if_error_s: 40, ..Options::default() };
@@ -156,7 +156,7 @@ fn forced_lifetimes_stand_above_the_answer() {
     assert_eq!(stored_with("", 200, &["Cache-Control: private"], &options), Err(NotStored::Private));
 }
 
-/// RFC 9111 §3 again, as its text has it, for a shared cache.
+/// RFC 9111 §3 once more, as its text states it, for a shared cache.
 fn rfc_allows(status: u16, has_credentials: bool, has: impl Fn(&str) -> bool, lifetime_said: bool) -> bool {
     let understands = UNDERSTOOD.contains(&status);
     let is_final = status >= 200;
@@ -169,7 +169,7 @@ fn rfc_allows(status: u16, has_credentials: bool, has: impl Fn(&str) -> bool, li
 }
 
 proptest! {
-    /// Nothing is stored that the RFC forbids, and what is stored can be of use.
+    /// No response is stored that the RFC forbids, and stored ones can be of use.
     #[test]
     fn nothing_looser_than_the_rfc(
         status in prop::sample::select(vec![100u16, 200, 201, 203, 204, 206, 301, 302, 304, 404, 410, 500, 503, 599]),

@@ -1,7 +1,9 @@
-//! What purges and invalidations there were, for whoever keeps a copy of the store that has to follow them: the snapshot.
+//! Purges and invalidations, recorded for keepers of a copy of the store that has to follow them:
+//! the snapshot.
 //!
-//! Nothing is noted before somebody wants it ([`Store::note_changes`]). A change is noted after it holds here: a copy that is begun in between
-//! lacks what is gone, and is told of it again. Bound: [`NOTED_BYTES_MAX`]; of more only is known that they were.
+//! Nothing is recorded before it is wanted ([`Store::note_changes`]). A change is recorded after it
+//! takes effect: a copy that is begun in between lacks the purged responses, and then sees the
+//! change as well. Bound: [`NOTED_BYTES_MAX`]; beyond that only the overflow is known.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -10,17 +12,17 @@ use std::sync::{Mutex, MutexGuard};
 use super::Store;
 use crate::bans::Target;
 
-/// Most bytes of changes that nobody has taken yet.
+/// Most bytes of changes that were not taken yet.
 const NOTED_BYTES_MAX: usize = 4 << 20;
-/// What a change takes besides its text.
+/// The memory of a change besides its text.
 const CHANGE_BYTES: usize = 64;
 
-/// Something that is stored became invalid.
+/// A part of the store became invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Whom it concerns.
+    /// The responses that it covers.
     pub target: Target,
-    /// It is stale instead of gone.
+    /// They are stale instead of removed.
     pub is_soft: bool,
 }
 
@@ -29,7 +31,7 @@ pub struct Change {
 pub struct Noted {
     /// In the order in which they were noted.
     pub list: Vec<Change>,
-    /// There were more than fit: a copy of before is not to be used any more.
+    /// More changes occurred than fit: an earlier copy must not be used any more.
     pub has_more: bool,
 }
 
@@ -37,11 +39,11 @@ pub struct Noted {
 struct Queue {
     noted: Noted,
     bytes: usize,
-    /// Rung when something was noted.
+    /// Rung when a change was recorded.
     bell: Option<SyncSender<()>>,
 }
 
-/// What was noted.
+/// The recorded changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     is_wanted: AtomicBool,
@@ -50,7 +52,7 @@ pub(super) struct Changes {
 
 impl Changes {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A panic leaves at most a change that is not in the list: then the list is not to be relied on.
+        // A panic leaves at most a change that is not in the list: then the list is incomplete.
         self.queue.lock().unwrap_or_else(|poisoned| {
             let mut queue = poisoned.into_inner();
             queue.noted.has_more = true;
@@ -59,7 +61,7 @@ impl Changes {
         })
     }
 
-    /// Notes a change, which holds already.
+    /// Records a change, which is in effect already.
     pub(super) fn note(&self, target: impl FnOnce() -> Target, is_soft: bool) {
         if !self.is_wanted.load(Ordering::Acquire) {
             return;
@@ -73,7 +75,7 @@ impl Changes {
             queue.noted.list.push(Change { target, is_soft });
         }
         if let Some(bell) = &queue.bell {
-            // Full: it is rung already.
+            // Full: it was rung already.
             let _ = bell.try_send(());
         }
     }
@@ -88,19 +90,19 @@ fn target_bytes(target: &Target) -> usize {
 }
 
 impl Store {
-    /// From now on purges, invalidations and withdrawals are noted, and `bell` is rung for them.
+    /// From now on purges, invalidations and withdrawals are recorded, and `bell` is rung for them.
     pub fn note_changes(&self, bell: SyncSender<()>) {
         self.changes.queue().bell = Some(bell);
         self.changes.is_wanted.store(true, Ordering::Release);
     }
 
-    /// Nobody wants them any more. Returns what was noted until now since the last time.
+    /// Stops recording. Returns the changes since the last time until now.
     pub fn end_changes(&self) -> Noted {
         self.changes.is_wanted.store(false, Ordering::Release);
         std::mem::take(&mut *self.changes.queue()).noted
     }
 
-    /// What was noted since the last time.
+    /// Returns the changes since the last time.
     pub fn take_changes(&self) -> Noted {
         let mut queue = self.changes.queue();
         queue.bytes = 0;

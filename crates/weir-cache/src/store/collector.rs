@@ -1,8 +1,10 @@
-//! The body of an answer while it is fetched: copied into memory of its own, which is counted before it is taken.
+//! The body of a response while it is fetched: copied into its own memory, which is counted before
+//! it is allocated.
 //!
-//! Receive buffers are never kept: a piece of 1 KB would keep 64 KiB of them. Chunks are [`CHUNK_BYTES`] or, where the end is known, what is
-//! left; where it is not known they double from [`FIRST_BYTES`] on, and the last one is cut to its size. Readers can be served from it while
-//! it grows. Bounds: the largest object, and what the store has for all fetches.
+//! Receive buffers are never kept: a piece of 1 KB would keep 64 KiB of them. Chunks are
+//! [`CHUNK_BYTES`] or, with a known end, the rest. With an unknown end they double from
+//! [`FIRST_BYTES`] on, and the last one is cut to its size. Readers can be served from it while it
+//! grows. Bounds: the largest object, and the store's limit for all fetches.
 
 use std::sync::Arc;
 
@@ -13,29 +15,29 @@ use super::object::{INLINE_MAX, Pieces};
 
 /// Bytes of a chunk of a large body: large enough to be sent by reference, small enough to stream.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes of the first chunk where the length is not known.
+/// Bytes of the first chunk if the length is not known.
 const FIRST_BYTES: usize = 4096;
-/// What refers to a chunk: its owner with the charge, and the reference itself.
+/// The memory that refers to a chunk: its owner with the charge, and the reference itself.
 const PIECE_BYTES: usize = 64 + size_of::<Bytes>();
 
-/// Why what is fetched is not kept. The answer goes to whoever asked for it, and is not stored.
+/// Why a fetched response is not kept. It is sent to its client, and is not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum NotKept {
-    /// The body is larger than objects may be, or than it was said to be.
+    /// The body is larger than objects may be, or than was stated.
     TooLarge,
-    /// All that is being fetched and sent takes what there is.
+    /// Everything that is being fetched and sent takes all memory.
     NoRoom,
     /// It was purged or became invalid while it was fetched.
     Purged,
-    /// Its connection turned out not to be trusted.
+    /// Its connection turned out to be untrusted.
     Withdrawn,
 }
 
 impl NotKept {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::TooLarge, Self::NoRoom, Self::Purged, Self::Withdrawn];
 
-    /// A word for logs, metrics and Cache-Status.
+    /// Returns a word for logs, metrics and Cache-Status.
     pub fn word(self) -> &'static str {
         match self {
             Self::TooLarge => "body-too-large",
@@ -50,18 +52,18 @@ impl NotKept {
 #[derive(Debug)]
 pub struct Collector {
     account: Arc<Account>,
-    /// Length that the head said; None: chunked.
+    /// The length that the head stated; None: chunked.
     known: Option<u64>,
     bytes_max: u64,
-    /// Where each chunk begins, and the chunk. All but the last one are full.
+    /// The position of each chunk, and the chunk. All but the last one are full.
     chunks: Vec<(u64, Vec<u8>)>,
     bytes: u64,
-    /// What was taken for it.
+    /// The bytes that were taken for it.
     taken: u64,
 }
 
 impl Collector {
-    /// `known`: the length that the head says.
+    /// `known`: the length that the head states.
     pub(crate) fn new(account: Arc<Account>, bytes_max: u64, known: Option<u64>) -> Result<Self, NotKept> {
         if known.is_some_and(|bytes| bytes > bytes_max) {
             return Err(NotKept::TooLarge);
@@ -69,10 +71,10 @@ impl Collector {
         Ok(Self { account, known, bytes_max, chunks: Vec::new(), bytes: 0, taken: 0 })
     }
 
-    /// Adds what came.
+    /// Adds a received piece.
     ///
     /// # Errors
-    /// It is not kept. What was added before is still there for its readers, and nothing of this piece.
+    /// It is not kept. Earlier pieces are still available to readers, and nothing of this piece is.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), NotKept> {
         let before = self.bytes;
         let pushed = self.push_all(piece);
@@ -132,12 +134,12 @@ impl Collector {
         Ok(())
     }
 
-    /// Bytes that came so far.
+    /// Returns the bytes received so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What lies in one piece from here on; empty when nothing came beyond it yet.
+    /// Returns the contiguous bytes from this position on; empty when no more were received yet.
     pub fn from(&self, position: u64) -> &[u8] {
         let at = self.chunks.partition_point(|(begin, _)| *begin <= position);
         let Some((begin, chunk)) = at.checked_sub(1).and_then(|at| self.chunks.get(at)) else { return &[] };
@@ -145,32 +147,32 @@ impl Collector {
         chunk.get(within..).unwrap_or_default()
     }
 
-    /// It has all that its head said; true where it said nothing.
+    /// Whether it has the length that its head stated; true if none was stated.
     pub fn is_whole(&self) -> bool {
         self.known.is_none_or(|known| known == self.bytes)
     }
 
-    /// What was taken for it, to be given back by whoever takes it over.
+    /// Returns the bytes that were taken for it, which its next owner has to give back.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// It lies behind the field lines.
+    /// Whether it is stored behind the field lines.
     pub(crate) fn is_small(&self) -> bool {
         self.bytes <= INLINE_MAX as u64
     }
 
-    /// What its pieces will take.
+    /// Returns the bytes that its pieces will take.
     pub(crate) fn pieces_weight(&self) -> u64 {
         self.chunks.iter().map(|(_, chunk)| piece_weight(chunk.len())).sum()
     }
 
-    /// Puts it behind `text`.
+    /// Appends it to `text`.
     pub(crate) fn put(&self, text: &mut Vec<u8>) {
         self.chunks.iter().for_each(|(_, chunk)| text.extend_from_slice(chunk));
     }
 
-    /// Makes pieces of it; `charge` has [`Collector::pieces_weight`] at least.
+    /// Makes pieces of it; `charge` has at least [`Collector::pieces_weight`].
     pub(crate) fn into_pieces(mut self, charge: &mut Charge) -> Pieces {
         let list = self.chunks.drain(..).map(|(_, chunk)| {
             let charge = charge.split(piece_weight(chunk.len()));
@@ -199,7 +201,7 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-/// Bytes that a piece of a body takes, with what refers to it.
+/// Returns the bytes that a piece of a body takes, including the references to it.
 pub(crate) fn piece_weight(bytes: usize) -> u64 {
     allocated(bytes) + PIECE_BYTES as u64
 }
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(chunked.push(&[7; 8000]), Ok(()));
         let mut other = new(None).expect("small");
         assert_eq!(other.push(&[7; 8000]), Err(NotKept::NoRoom));
-        // Nothing of a piece of which a part found room.
+        // Nothing is kept of a piece that found room only in part.
         assert_eq!((other.bytes(), other.from(0)), (0, &[][..]));
         assert_eq!(other.push(&[8; 3000]), Ok(()));
         assert_eq!(other.push(&[7; 5000]), Err(NotKept::NoRoom));
@@ -246,7 +248,8 @@ mod tests {
     }
 
     proptest! {
-        /// What comes out is what went in, however it was cut, while it grows and as pieces; and what was taken is given back.
+        /// The output equals the input, however it was cut, while it grows and as pieces; and all
+        /// taken bytes are given back.
         #[test]
         fn nothing_is_lost(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40_000), 0..8), says in any::<bool>()) {
             let whole = pieces.concat();

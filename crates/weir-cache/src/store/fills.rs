@@ -1,11 +1,14 @@
-//! Who fetches what, so that a thousand requests for one answer make one request to the server, over all workers.
+//! The registry of fetches, so that a thousand requests for one response make one request to the
+//! server, over all workers.
 //!
-//! The first who asks gets a [`Fill`], the others hear on which worker it is. Those of other workers are remembered by their worker, so that
-//! the owner can tell them when it is over; then they look again. The registry knows keys by 128 bits of a keyed hash: whoever shares an
-//! answer of a fetch that is not his own compares the key. A mark says that answers of a key are for one each, so that nobody waits for what
-//! he will not get.
+//! The first request gets a [`Fill`], the others learn which worker has it. Waiting requests of
+//! other workers are remembered by their worker, so that the owner can inform them when the fetch
+//! is over; then they look again. The registry knows keys by 128 bits of a keyed hash: a request
+//! that shares the response of another request's fetch compares the key. A mark says that responses
+//! of a key are for one request each, so that no request waits for a response that it will not get.
 //!
-//! Bounds: one entry a fetch under way; [`MARKS_MAX`] marks, then the one that ends first goes.
+//! Bounds: one entry a fetch in progress; [`MARKS_MAX`] marks, then the one that ends first is
+//! dropped.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
@@ -20,13 +23,14 @@ use crate::vary::Selector;
 
 /// Most workers of a process.
 pub const WORKERS_MAX: usize = 1024;
-/// Most marks of keys whose answers are for one each.
+/// Most marks of keys whose responses are for one request each.
 pub const MARKS_MAX: usize = 64 * PLACE_MARKS_MAX;
 /// Locks of the registry.
 const PLACES: usize = 64;
 const PLACE_MARKS_MAX: usize = 1024;
 
-/// The name of what is fetched: of its key, and of what the newest stored answer of it varies by.
+/// The name of a fetch: of its key, and of the fields that the newest stored response of it varies
+/// by.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FillName([u64; 2]);
 
@@ -35,7 +39,7 @@ pub struct FillName([u64; 2]);
 pub struct Workers(Vec<u64>);
 
 impl Workers {
-    /// Adds one.
+    /// Adds a worker.
     fn add(&mut self, worker: usize) {
         if self.0.len() <= worker / 64 {
             self.0.resize(worker / 64 + 1, 0);
@@ -43,12 +47,12 @@ impl Workers {
         self.0[worker / 64] |= 1 << (worker % 64);
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|bits| *bits == 0)
     }
 
-    /// All of them, by number.
+    /// Returns all workers by number.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let of_word = |(at, bits): (usize, &u64)| {
             let bits = *bits;
@@ -58,29 +62,31 @@ impl Workers {
     }
 }
 
-/// What somebody who wants an answer that is not stored has to do.
+/// What to do about a response that is not stored.
 #[derive(Debug)]
 pub enum Begun {
-    /// Fetch it: nobody else does.
+    /// Fetch it: no other worker does.
     Owner(Fill),
-    /// Wait: this worker fetches it. If that is another one the owner hears of us when it is over, by [`Fill::end`].
+    /// Wait: this worker fetches it. If it is another worker, the owner is informed of this one
+    /// when it is over, by [`Fill::end`].
     Waiting {
-        /// By number.
+        /// Its number.
         worker: usize,
-        /// Under which name.
+        /// The name of the fetch.
         name: FillName,
     },
-    /// Forward it: its answers are for one each.
+    /// Forward the request: the responses are for one request each.
     HitForMiss,
 }
 
-/// A fetch under way. Dropped without [`Fill::end`] it is over as well, but those who wait on other workers are not told.
+/// A fetch in progress. If it is dropped without [`Fill::end`], it is over as well, but waiting
+/// requests on other workers are not informed.
 #[derive(Debug)]
 pub struct Fill {
     fills: Arc<Registry>,
     account: Arc<Account>,
     name: FillName,
-    /// Which of the fetches of this name it is.
+    /// Distinguishes the fetches of this name.
     number: u64,
     seen: Serial,
     began: u64,
@@ -88,25 +94,27 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// The name under which others wait for it.
+    /// Returns the name under which others wait for it.
     pub fn name(&self) -> FillName {
         self.name
     }
 
-    /// Requests of other workers wait for it, or did so: nobody says here when they leave.
+    /// Whether requests of other workers wait for it, or did so: they are not counted out when they
+    /// leave.
     pub fn is_awaited(&self) -> bool {
         let place = self.fills.place(self.name);
         let entry = place.fills.get(&self.name).filter(|entry| self.is_registered && entry.number == self.number);
         entry.is_some_and(|entry| !entry.waiting.is_empty())
     }
 
-    /// It is over: who of the other workers has to be told. From now on another fetch may begin, so that the answer is to be stored before.
+    /// Ends the fetch and returns the other workers that have to be informed. From now on another
+    /// fetch may begin, so the response has to be stored before.
     pub fn end(mut self) -> Workers {
         self.is_registered = false;
         self.fills.remove(self.name, self.number).unwrap_or_default()
     }
 
-    /// It is registered with these.
+    /// Whether it is registered with these.
     pub(super) fn is_of(&self, fills: &Fills) -> bool {
         Arc::ptr_eq(&self.fills, &fills.0)
     }
@@ -129,7 +137,7 @@ impl Drop for Fill {
     }
 }
 
-/// A fetch as the registry has it.
+/// A fetch in the registry.
 #[derive(Debug)]
 struct Entry {
     number: u64,
@@ -205,7 +213,8 @@ impl Fills {
 }
 
 impl Store {
-    /// The name of what a request wants to be fetched: requests of other names would not get its answer, as far as is known.
+    /// Returns the name of the fetch for a request: as far as known, requests of other names would
+    /// not get its response.
     pub fn fill_name(&self, key: &[u8], request: Request<'_>) -> FillName {
         let hashes = self.hashes(key);
         let newest = {
@@ -217,7 +226,7 @@ impl Store {
         self.name(key, &Selector::of(&names, request))
     }
 
-    /// The name for requests of one selector.
+    /// Returns the name for requests of one selector.
     fn name(&self, key: &[u8], selector: &Selector) -> FillName {
         let part = |first: u64, second: u64| {
             let mut hasher = DefaultHasher::new();
@@ -231,8 +240,9 @@ impl Store {
         FillName([part(self.seed[0], self.seed[1]), part(self.seed[1], !self.seed[0])])
     }
 
-    /// Somebody of this worker wants an answer that is not stored, or has to be validated. `worker` is below [`WORKERS_MAX`]; `now_us` of the
-    /// monotonic clock. To be called before the request is sent: what is purged from now on does not come from this fetch.
+    /// A request of this worker needs a response that is not stored, or has to be validated.
+    /// `worker` is below [`WORKERS_MAX`]; `now_us` of the monotonic clock. Has to be called before
+    /// the request is sent: a purge from now on also covers this fetch.
     pub fn begin_fill(&self, key: &[u8], request: Request<'_>, worker: usize, now_us: u64) -> Begun {
         let mark = self.name(key, &Selector::default());
         let is_marked = {
@@ -261,7 +271,8 @@ impl Store {
         Begun::Owner(self.fill(name, number, true))
     }
 
-    /// A fetch that nobody waits for and that others may make as well: of an answer that is marked as for one each, in case it may be stored.
+    /// Returns a fetch without waiting requests that others may also make: for a response that is
+    /// marked as for one request each, in case it may be stored.
     pub fn lone_fill(&self, key: &[u8]) -> Fill {
         self.fill(self.name(key, &Selector::default()), u64::MAX, false)
     }
@@ -272,12 +283,14 @@ impl Store {
         Fill { fills, account: Arc::clone(&self.account), name, number, seen, began, is_registered }
     }
 
-    /// Nothing was purged since a fetch of this key began, nor has its URL become invalid: whoever asks now may get its answer.
+    /// Whether nothing was purged since a fetch of this key began, nor its URL invalidated: a
+    /// request that begins now may get its response.
     pub fn is_current(&self, fill: &Fill, key: &[u8]) -> bool {
         !self.purges.is_invalid(self.hashes(key).url, fill.began) && self.purges.is_latest(fill.seen)
     }
 
-    /// Answers of this key are for one each until then, microseconds of the monotonic clock: nobody waits for another one's.
+    /// Marks responses of this key as for one request each until then, microseconds of the
+    /// monotonic clock: no request waits for another one's.
     pub fn mark_hit_for_miss(&self, key: &[u8], until_us: u64) {
         let mark = self.name(key, &Selector::default());
         let mut place = self.fills.0.place(mark);
@@ -288,13 +301,14 @@ impl Store {
         place.marks.insert(mark, until_us);
     }
 
-    /// One could be stored after all.
+    /// Removes the mark, because a response could be stored after all.
     pub fn unmark_hit_for_miss(&self, key: &[u8]) {
         let mark = self.name(key, &Selector::default());
         self.fills.0.place(mark).marks.remove(&mark);
     }
 
-    /// A worker was born again: what its former life fetched is over. Who of the others waits for it.
+    /// A worker was restarted: the fetches of its former life are over. Returns the other workers
+    /// that wait for them.
     pub fn forget_worker(&self, worker: usize) -> Vec<(FillName, Workers)> {
         let mut over = Vec::new();
         for place in &self.fills.0.places {
@@ -347,7 +361,7 @@ mod tests {
         assert_eq!(store.fills.count(), 0);
     }
 
-    /// The end of one that a worker's former life left behind does not end the one that came after it.
+    /// The end of a fetch from a worker's former life does not end the one that came after it.
     #[test]
     fn a_worker_that_is_born_again() {
         let store = store();

@@ -1,7 +1,8 @@
-//! Where answers are found by their key, and which of them go when there is no room: one shard of the store.
+//! Finds responses by key, and evicts some when there is no room: one shard of the store.
 //!
-//! [`Index`] is all that the store asks of it, so that another policy can take the place of quick_cache's, which is of the family of S3-FIFO
-//! and CLOCK-Pro: a scan of keys that nobody asks for again does not empty it. No lock, no clock, no randomness: two runs evict the same.
+//! [`Index`] is the whole interface that the store needs, so that another policy can replace
+//! quick_cache's, which is of the family of S3-FIFO and CLOCK-Pro: a scan of keys that are never
+//! requested again does not empty it. No lock, no clock, no randomness: two runs evict the same.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -12,41 +13,42 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter, unsync};
 use super::object::Object;
 use crate::variants::Variants;
 
-/// All answers of one key.
+/// All responses of one key.
 pub(crate) type Bucket = Variants<Arc<Object>>;
-/// What was let go: to be dropped when no lock is held.
+/// Evicted buckets: to be dropped when no lock is held.
 pub(crate) type Gone = Vec<Bucket>;
 
-/// Bytes that the index takes for a key besides its text: the entry with the links of its queue, a place in the hash table, and half as much
-/// again for what grows by doubling and for remembered keys.
+/// Bytes that the index takes for a key besides its text: the entry with the links of its queue, a
+/// place in the hash table, and half as much again for doubling tables and for remembered keys.
 pub(crate) const ENTRY_BYTES: usize = (size_of::<Key>() + size_of::<Bucket>() + 21) * 3 / 2;
-/// An answer is of about this size: for how many keys the index remembers that they were there.
+/// The typical size of a response: decides for how many evicted keys the index remembers that they
+/// were present.
 const OBJECT_BYTES_USUAL: u64 = 16 << 10;
 
-/// Finds the answers of a key, and lets go of some when there are more bytes than its capacity.
+/// Finds the responses of a key, and evicts some when their bytes exceed its capacity.
 pub(crate) trait Index {
-    /// For so many bytes.
+    /// Returns an index for this many bytes.
     fn new(capacity: u64) -> Self;
-    /// The answers of a key, which was asked for.
+    /// Returns the responses of a requested key.
     fn get(&self, hash: u64, key: &[u8]) -> Option<&Bucket>;
-    /// The same without being asked for: nothing is learned of it.
+    /// Returns the responses of a key without affecting eviction.
     fn peek(&self, hash: u64, key: &[u8]) -> Option<&Bucket>;
-    /// Changes the answers of a key, which are none if it is not there; the key goes when none are left. Whatever has to go for it is added
-    /// to `gone`.
+    /// Changes the responses of a key, which start empty if it is absent; the key is removed when
+    /// none are left. Everything that is evicted for it is added to `gone`.
     fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R;
-    /// All keys and their answers, in an order that only changes where something changes.
+    /// Returns all keys and their responses, in an order that only changes with the contents.
     fn iter(&self) -> impl Iterator<Item = (&[u8], &Bucket)>;
-    /// How many keys there are.
+    /// Returns the number of keys.
     fn keys(&self) -> usize;
-    /// How many answers there are, of all keys.
+    /// Returns the number of responses, of all keys.
     fn objects(&self) -> u64;
-    /// Bytes of all answers.
+    /// Returns the bytes of all responses.
     fn weight(&self) -> u64;
-    /// Lets go of what is above the new capacity.
+    /// Sets the capacity and evicts the excess.
     fn set_capacity(&mut self, capacity: u64);
-    /// How many keys were let go for want of room.
+    /// Returns how many keys were evicted for lack of room.
     fn evicted(&self) -> u64;
-    /// Lets go of all.
+    /// Removes everything.
     fn clear(&mut self);
 }
 
@@ -82,7 +84,7 @@ impl Equivalent<Key> for Asked<'_> {
     }
 }
 
-/// Keys come hashed.
+/// Keys are hashed already.
 #[derive(Clone, Default)]
 pub(crate) struct Hashed(u64);
 
@@ -117,12 +119,12 @@ impl Weighter<Key, Bucket> for Weights {
     }
 }
 
-/// Collects what is evicted, so that it is dropped after the lock, and counts it.
+/// Collects evicted buckets, so that they are dropped after the lock, and counts them.
 #[derive(Clone, Default)]
 pub(crate) struct Evictions {
-    /// Keys that went.
+    /// Keys that were evicted.
     keys: Arc<AtomicU64>,
-    /// Answers that are left.
+    /// Responses that remain.
     objects: Arc<AtomicU64>,
 }
 
@@ -130,7 +132,7 @@ impl Lifecycle<Key, Bucket> for Evictions {
     type RequestState = Gone;
 
     fn on_evict(&self, gone: &mut Gone, _: Key, bucket: Bucket) {
-        // An empty one is what a changed bucket left in its place.
+        // A changed bucket leaves an empty one in its place.
         if !bucket.is_empty() {
             self.keys.fetch_add(1, Ordering::Relaxed);
             self.objects.fetch_sub(bucket.len() as u64, Ordering::Relaxed);
@@ -178,11 +180,11 @@ impl Index for QuickIndex {
 
     fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R {
         let asked = Asked { hash, text: key };
-        // Taken out and put back, because only what is put in makes the queues let go of what is too much.
+        // Taken out and put back, because only an insertion makes the queues evict the excess.
         let mut bucket = self.cache.peek_mut(&asked).map(|mut found| std::mem::take(&mut *found)).unwrap_or_default();
         let before = bucket.len() as u64;
         let result = change(&mut bucket);
-        // Before anything goes for it.
+        // Before anything is evicted for it.
         self.counts.objects.fetch_add(bucket.len() as u64, Ordering::Relaxed);
         self.counts.objects.fetch_sub(before, Ordering::Relaxed);
         if bucket.is_empty() {
@@ -221,7 +223,7 @@ impl Index for QuickIndex {
     }
 
     fn clear(&mut self) {
-        // A new one: what a panic left of the old one is not looked at.
+        // A new one: the remains of the old one after a panic are not read.
         self.cache = new_cache(self.capacity, &self.counts);
         self.counts.objects.store(0, Ordering::Relaxed);
     }

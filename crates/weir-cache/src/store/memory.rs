@@ -1,12 +1,16 @@
-//! Who holds how many bytes: of the stored, of what is evicted and still being sent, and of what is being fetched.
+//! The accounting of bytes: of stored responses, of evicted ones that are still being sent, and of
+//! those being fetched.
 //!
-//! A [`Charge`] lives as long as the memory that it counts: it is dropped with it, wherever the last reference is. So what an evicted answer
-//! still occupies in the outputs of slow clients counts to the end. Bounds, which [`Account::take_fill`] and [`Account::admit`] enforce:
+//! A [`Charge`] lives as long as the memory that it counts: it is dropped with it, wherever the
+//! last reference is. So an evicted response that is still in the outputs of slow clients counts to
+//! the end. Bounds, which [`Account::take_fill`] and [`Account::admit`] enforce:
 //!
-//! - live <= limit, but for what an answer has besides its body that is whole and finds no room ([`Account::take_over`]): it is only sent
-//! - fills <= limit * 5/16: a quarter, which is the largest object, and what surrounds it
+//! - live <= limit, except for the parts besides the body of a whole response that finds no room
+//!   ([`Account::take_over`]): it is only sent
+//! - fills <= limit * 5/16: a quarter, which is the largest object, and its overhead
 //!
-//! Here is also how many answers have which serial, so that a ban ends when nobody is left that it was not looked at for.
+//! It also counts how many responses have which serial, so that a ban ends when all of them were
+//! checked against it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bans::Serial;
 
-/// What is being fetched gets this part of `limit` at most: slow servers must not empty the store.
+/// Returns the most bytes of `limit` for responses being fetched: slow servers must not empty the
+/// store.
 pub(crate) fn part_of_fills(limit: u64) -> u64 {
     limit / 16 * 5
 }
 
-/// Bytes that the allocator takes for so many that are asked for: sizes of mimalloc, eight between a power of two and the next.
+/// Returns the bytes that the allocator takes for a request of this size: sizes of mimalloc, eight
+/// between a power of two and the next.
 pub(crate) fn allocated(bytes: usize) -> u64 {
     let bytes = (bytes as u64).max(16);
     let step = (bytes.next_power_of_two() / 16).max(16);
@@ -29,13 +35,14 @@ pub(crate) fn allocated(bytes: usize) -> u64 {
 /// The sums.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Bytes that live may have.
+    /// Most live bytes.
     limit: AtomicU64,
-    /// All bytes that live.
+    /// All live bytes.
     live: AtomicU64,
-    /// Of these, what is being fetched.
+    /// Those of them that are being fetched.
     fills: AtomicU64,
-    /// How many answers and fetches have each serial. Taken when one comes or goes, never by a lookup that finds nothing new.
+    /// How many responses and fetches have each serial. Locked when one is added or removed, never
+    /// by a lookup that finds nothing new.
     seen: Mutex<BTreeMap<Serial, u64>>,
 }
 
@@ -61,7 +68,7 @@ impl Account {
         self.fills.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes for what is being fetched; false when they are not there.
+    /// Takes bytes for a response being fetched; false when they are not available.
     pub(crate) fn take_fill(&self, bytes: u64) -> bool {
         let limit = self.limit();
         let fills = self.fills.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -73,32 +80,33 @@ impl Account {
         fits
     }
 
-    /// Gives back what [`Account::take_fill`] took.
+    /// Gives back the bytes from [`Account::take_fill`].
     pub(crate) fn give_fill(&self, bytes: u64) {
         self.fills.fetch_sub(bytes, Ordering::Relaxed);
         self.live.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether an answer of so many bytes may live in place of what was taken for it while it was fetched. Takes them if so; the caller
-    /// gives `fetched` back afterwards.
+    /// Takes `bytes` for a response that replaces the bytes of its fetch, if they are available;
+    /// the caller gives `fetched` back afterwards.
     pub(crate) fn admit(self: &Arc<Self>, bytes: u64, fetched: u64) -> Option<Charge> {
         let (charge, fits) = self.take_over(bytes, fetched);
         fits.then_some(charge)
     }
 
-    /// Makes of what was taken for a fetch the bytes of an answer, which has them already; the caller gives `fetched` back afterwards. And whether all that lives is within the
-    /// limit with it: what an answer has besides its body may be too much.
+    /// Converts the bytes of a fetch to those of a response, which uses them already; the caller
+    /// gives `fetched` back afterwards. Also returns whether all live bytes are within the limit
+    /// with it: the parts besides the body may be too much.
     pub(crate) fn take_over(self: &Arc<Self>, bytes: u64, fetched: u64) -> (Charge, bool) {
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         (Charge { account: Arc::clone(self), bytes }, live.saturating_sub(fetched) <= self.limit())
     }
 
-    /// One more has this serial.
+    /// Counts one more with this serial.
     pub(crate) fn hold(&self, serial: Serial) {
         *self.seen().entry(serial).or_default() += 1;
     }
 
-    /// One fewer has it.
+    /// Counts one fewer.
     pub(crate) fn release(&self, serial: Serial) {
         let mut seen = self.seen();
         if let Some(count) = seen.get_mut(&serial) {
@@ -109,7 +117,7 @@ impl Account {
         }
     }
 
-    /// The oldest serial that somebody has.
+    /// Returns the oldest serial in use.
     pub(crate) fn oldest(&self) -> Option<Serial> {
         self.seen().keys().next().copied()
     }
@@ -120,7 +128,7 @@ impl Account {
     }
 }
 
-/// Bytes that live as long as this.
+/// Bytes that are counted as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,
@@ -136,7 +144,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Splits off so many of them, at most all.
+    /// Splits off `bytes` of them, at most all.
     pub(crate) fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -154,7 +162,7 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
-    /// Never fewer than asked for, and at most an eighth more but for the smallest.
+    /// Never fewer than requested, and at most an eighth more except for the smallest.
     #[test]
     fn sizes_of_the_allocator() {
         for (bytes, expected) in [(0, 16), (1, 16), (17, 32), (100, 112), (129, 144), (1025, 1152), (65_536, 65_536)] {

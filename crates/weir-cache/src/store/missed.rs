@@ -1,9 +1,11 @@
-//! Which keys servers were asked for most, and why: what is missed often, told from what is missed once.
+//! The keys that servers are asked for most, and why: frequent misses, told apart from single ones.
 //!
-//! Called when a request is not answered by the store, and when its answer turns out not to be for it. The many keys that are asked for once must not
-//! take the places of the few that are asked for always: a key that finds no place takes that of the one that has been missed least, with its
-//! count, so that a key that was missed more often than one in [`PLACES`] of its part is always there, and has at most that much too much (space-saving,
-//! Metwally et al., 2005). Bound: [`PARTS`] times [`PLACES`] keys of at most [`KEY_BYTES_MAX`], about 600 KB.
+//! Called when a request is not answered by the store, and when its response turns out not to be
+//! storable. The many keys that are requested once must not displace the few that are requested
+//! always. A key that finds no place takes that of the least missed one, with its count. So a key
+//! that was missed more often than one in [`PLACES`] of its part is always present, and its count
+//! is too high by at most that much (space-saving, Metwally et al., 2005). Bound: [`PARTS`] times
+//! [`PLACES`] keys of at most [`KEY_BYTES_MAX`], about 600 KB.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,23 +15,23 @@ use super::Store;
 const PARTS: usize = 16;
 /// Keys of each.
 const PLACES: usize = 64;
-/// What is kept of a key: its URL is at the front.
+/// Bytes of a key that are kept: its URL is at the front.
 const KEY_BYTES_MAX: usize = 512;
 
-/// A key that servers were asked for.
+/// A key that was requested from servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missed {
     /// The key, or the front of a long one; its first line is the URL.
     pub key: Vec<u8>,
     /// How often, since the start.
     pub misses: u64,
-    /// By how much that may be too high, because another key had its place before.
+    /// How far the count may be too high, because another key had its place before.
     pub over: u64,
-    /// Why it was asked for the last time, or why its last answer was not stored: a word.
+    /// The reason for the last miss, or why its last response was not stored: a word.
     pub why: &'static str,
 }
 
-/// By hash, and what is known of each at the same place.
+/// The keys by hash, with the data of each at the same place.
 #[derive(Debug, Default)]
 struct Part {
     hashes: Vec<u64>,
@@ -42,7 +44,7 @@ struct Known {
     key: Vec<u8>,
     over: u64,
     why: &'static str,
-    /// `why` is of an answer.
+    /// `why` is about a response.
     is_refused: bool,
 }
 
@@ -55,7 +57,7 @@ impl Part {
         if let Some(at) = self.at(hash) {
             self.counts[at] += 1;
             let known = &mut self.missed[at];
-            // Why its answers are not stored says more than that there is none.
+            // The reason why its responses are not stored says more than their absence.
             if !known.is_refused {
                 known.why = why;
             }
@@ -71,7 +73,7 @@ impl Part {
         let Some((at, least)) = self.counts.iter().copied().enumerate().min_by_key(|(_, count)| *count) else { return };
         (self.hashes[at], self.counts[at]) = (hash, least + 1);
         let known = &mut self.missed[at];
-        // Its memory serves the next one.
+        // Its memory is reused for the next one.
         known.key.clear();
         known.key.extend_from_slice(key);
         (known.over, known.why, known.is_refused) = (least, why, false);
@@ -90,28 +92,28 @@ impl Part {
 pub(super) struct Misses([Mutex<Part>; PARTS]);
 
 impl Misses {
-    /// What a panic left is as good as before: counts that lack one.
+    /// The remains after a panic are as good as before: counts that lack one.
     fn with<R>(&self, hash: u64, work: impl FnOnce(&mut Part) -> R) -> R {
-        // The low bits tell those of a part apart.
+        // The low bits tell the keys of a part apart.
         let part = &self.0[(hash >> 60) as usize % PARTS];
         work(&mut part.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Store {
-    /// A server is asked for an answer with this key: why, in a word.
+    /// Counts a request to a server for a response with this key: `why`, in a word.
     pub fn count_miss(&self, key: &[u8], why: &'static str) {
         let hash = self.hashes(key).key;
         self.misses.with(hash, |part| part.miss(hash, key, why));
     }
 
-    /// What a server answered may be stored, or why not, in a word.
+    /// Notes whether the server's response may be stored, or why not, in a word.
     pub fn note_answer(&self, key: &[u8], why_not: Option<&'static str>) {
         let hash = self.hashes(key).key;
         self.misses.with(hash, |part| part.judged(hash, why_not));
     }
 
-    /// The `count` keys that servers were asked for most, first the most.
+    /// Returns the `count` keys that were requested most from servers, the most frequent first.
     pub fn missed(&self, count: usize) -> Vec<Missed> {
         let mut all = Vec::new();
         for part in &self.misses.0 {
@@ -132,8 +134,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is missed often is found among many that are missed once, with bounds of its count, and with why. How: keys in a made-up
-    //! order.
+    //! Proves: frequent misses are found among many single ones, with bounds of their counts, and
+    //! with the reason. How: keys in a made-up order.
 
     use super::*;
     use crate::store::Limits;

@@ -1,7 +1,7 @@
-//! An answer that is stored, or is about to be: immutable but for what lookups note on it.
+//! A response that is stored, or is about to be: immutable except for what lookups note on it.
 //!
-//! One allocation has its field lines and, up to [`INLINE_MAX`], its body; a larger body is in pieces that outputs can refer to. A 304 makes a
-//! new one that shares the pieces.
+//! One allocation has its field lines and, up to [`INLINE_MAX`], its body; a larger body is in
+//! pieces that outputs can refer to. A 304 makes a new one that shares the pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,24 +15,25 @@ use crate::lines::stored_fields;
 use crate::storable::Terms;
 use crate::validators::Validators;
 
-/// Most bytes of a body that lies behind the field lines: what is cheaper to copy than to refer to.
+/// Most bytes of a body that is stored behind the field lines, where copying is cheaper than
+/// referring.
 pub const INLINE_MAX: usize = 4096;
 
-/// The serial of what is not in the store any more.
+/// The serial of a response that is no longer in the store.
 const LEFT: u64 = u64::MAX;
 
-/// A body in pieces, and how long they are together.
+/// A body in pieces, and their total length.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) bytes: u64,
     pub(crate) list: Box<[Bytes]>,
 }
 
-/// Tags of an answer, sorted, none twice.
+/// Tags of a response, sorted, none twice.
 #[derive(Debug)]
 pub(crate) struct Tags(pub(crate) Box<[Vec<u8>]>);
 
-/// What an answer is made of, but its body.
+/// The parts of a response without its body.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) terms: Terms,
@@ -44,7 +45,8 @@ pub(crate) struct Parts {
     pub(crate) began: u64,
 }
 
-/// An answer. Owned by the store and by whoever sends it; its memory counts until the last of them lets go.
+/// A response. Owned by the store and by everything that sends it; its memory counts until the last
+/// of them drops it.
 #[derive(Debug)]
 pub struct Object {
     /// Field lines, then the body if it is not in pieces.
@@ -56,17 +58,17 @@ pub struct Object {
     terms: Terms,
     source: SourceMark,
     began: u64,
-    /// [`Serial`] of when it was judged last, or [`LEFT`].
+    /// The [`Serial`] of its last check, or [`LEFT`].
     seen: AtomicU64,
     /// When a server last confirmed it, or was asked to; microseconds of the monotonic clock.
     checked_us: AtomicU64,
-    /// When it was noticed that it was purged softly; 0: it was not.
+    /// When its soft purge was noticed; 0: not purged.
     stale_us: AtomicU64,
     charge: Charge,
 }
 
 impl Object {
-    /// `text` are lines of so many bytes, and behind them the body if it has no pieces.
+    /// `text` are lines of `lines_bytes` bytes, and behind them the body if it has no pieces.
     pub(crate) fn new(
         parts: Parts,
         text: Box<[u8]>,
@@ -92,18 +94,18 @@ impl Object {
         }
     }
 
-    /// Its field lines, each with its line end; without the status line and the empty line.
+    /// Returns its field lines, each with its line end; without the status line and the empty line.
     pub fn lines(&self) -> &[u8] {
         &self.text[..self.lines_bytes as usize]
     }
 
-    /// By what it can be recognised. `now_s` is Unix time in seconds.
+    /// Returns its validators. `now_s` is Unix time in seconds.
     pub fn validators(&self, now_s: u64) -> Validators<'_> {
         Validators::of(stored_fields(self.lines()), now_s)
     }
 
-    /// On which terms it is used: those that it was stored with, but for what was purged softly, whose lifetime is over since that was
-    /// noticed.
+    /// Returns the terms on which it is used: those that it was stored with, except that a softly
+    /// purged one is past its lifetime since that was noticed.
     pub fn terms(&self) -> Terms {
         let stale_us = self.stale_us.load(Ordering::Relaxed);
         let mut terms = self.terms;
@@ -113,12 +115,12 @@ impl Object {
         terms
     }
 
-    /// The terms that it was stored with.
+    /// Returns the terms that it was stored with.
     pub fn stored_terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Bytes of its body.
+    /// Returns the bytes of its body.
     pub fn body_bytes(&self) -> u64 {
         match &self.pieces {
             Some(pieces) => pieces.bytes,
@@ -126,38 +128,40 @@ impl Object {
         }
     }
 
-    /// The body as one slice, if it is small: up to [`INLINE_MAX`] bytes.
+    /// Returns the body as one slice, if it is small: up to [`INLINE_MAX`] bytes.
     pub fn small_body(&self) -> Option<&[u8]> {
         self.pieces.is_none().then(|| &self.text[self.lines_bytes as usize..])
     }
 
-    /// The pieces of a body that is not small; none of a small one. Each may be kept and sent after this is gone.
+    /// Returns the pieces of a body that is not small; none of a small one. Each may be kept and
+    /// sent after this is dropped.
     pub fn pieces(&self) -> &[Bytes] {
         self.pieces.as_ref().map_or(&[], |pieces| &pieces.list)
     }
 
-    /// The tags, sorted.
+    /// Returns the tags, sorted.
     pub fn tags(&self) -> &[Vec<u8>] {
         self.tags.as_ref().map_or(&[], |tags| &tags.0)
     }
 
-    /// Where it came from.
+    /// Returns its origin.
     pub fn source(&self) -> SourceMark {
         self.source
     }
 
-    /// How often it was found.
+    /// Returns how often it was found.
     pub fn hits(&self) -> u32 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// When a server last confirmed it or was asked to, microseconds of the monotonic clock.
+    /// Returns when a server last confirmed it or was asked to, microseconds of the monotonic
+    /// clock.
     pub fn checked_us(&self) -> u64 {
         self.checked_us.load(Ordering::Relaxed)
     }
 
-    /// A server is being asked whether it still holds. True for the first who says so within `again_us`, for whom a second question is worth
-    /// it; the others use what there is.
+    /// Notes a validation request. True for the first one within `again_us`, which is worth
+    /// sending; the others use the stored response.
     pub fn check(&self, now_us: u64, again_us: u64) -> bool {
         let before = self.checked_us.load(Ordering::Relaxed);
         let is_due = now_us.saturating_sub(before) >= again_us;
@@ -165,18 +169,18 @@ impl Object {
         is_due && swapped().is_ok()
     }
 
-    /// It was purged softly, and is stale since.
+    /// Whether it was purged softly, and is stale since.
     pub fn is_purged_softly(&self) -> bool {
         self.stale_us.load(Ordering::Relaxed) > 0
     }
 
-    /// Its lifetime ends now, microseconds of the monotonic clock: a soft purge, or what was learned of it by an answer to HEAD
-    /// (RFC 9111 §4.3.5).
+    /// Ends its lifetime now, microseconds of the monotonic clock: a soft purge, or the consequence
+    /// of a response to HEAD (RFC 9111 §4.3.5).
     pub fn expire(&self, now_us: u64) {
         let _ = self.stale_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// All bytes that it takes, with its part of the index.
+    /// Returns all bytes that it takes, with its part of the index.
     pub fn weight(&self) -> u64 {
         self.charge.bytes() + self.pieces.as_ref().map_or(0, |pieces| pieces_weight(&pieces.list))
     }
@@ -189,12 +193,12 @@ impl Object {
         self.hits.store(hits, Ordering::Relaxed);
     }
 
-    /// Its bytes are of this account.
+    /// Whether its bytes are of this account.
     pub(crate) fn is_of(&self, account: &Arc<Account>) -> bool {
         Arc::ptr_eq(self.charge.account(), account)
     }
 
-    /// It was taken out of the store.
+    /// Whether it was taken out of the store.
     pub(crate) fn has_left(&self) -> bool {
         self.seen().0 == LEFT
     }
@@ -211,7 +215,8 @@ impl Object {
         self.pieces.clone()
     }
 
-    /// It is not in the store any more: no ban waits for it, however long it is still being sent.
+    /// Marks it as no longer in the store: no ban waits for it, however long it is still being
+    /// sent.
     pub(crate) fn leave(&self) {
         let seen = self.seen.swap(LEFT, Ordering::AcqRel);
         if seen != LEFT {
@@ -219,7 +224,8 @@ impl Object {
         }
     }
 
-    /// It has been judged with all bans before `now`. The caller keeps bans from ending meanwhile.
+    /// Notes that it was checked against all bans before `now`. The caller keeps bans from ending
+    /// meanwhile.
     pub(crate) fn see(&self, before: Serial, now: Serial) {
         let account: &Account = self.charge.account();
         account.hold(now);
@@ -234,7 +240,7 @@ impl Drop for Object {
     }
 }
 
-/// What pieces of a body take, with what refers to them.
+/// Returns the bytes of the pieces of a body, including the references to them.
 pub(crate) fn pieces_weight(list: &[Bytes]) -> u64 {
     list.iter().map(|piece| super::collector::piece_weight(piece.len())).sum()
 }

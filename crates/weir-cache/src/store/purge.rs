@@ -1,10 +1,11 @@
-//! What makes stored answers invalid: bans by what they have in common, and invalidations of single URLs.
+//! Invalidation of stored responses: bans by common properties, and invalidations of single URLs.
 //!
-//! Bans ([`Bans`]) are few and by the operator, or for a connection that is doubted. They end when all that is older was looked at: each answer
-//! that is stored has some others looked at, and who adds a ban to many has all. Invalidations come with every
-//! request that changes something, thousands a second: they are numbered, and a table has the number of the last one for each place, which
-//! a hash of the URL chooses. Of two URLs that share a place one may be fetched again for the other's sake; there are as many places as
-//! answers of 4 KiB fit.
+//! Bans ([`Bans`]) are few and come from the operator, or from a doubt about a connection. They end
+//! when everything older was checked: each insertion checks some other responses, and a ban that is
+//! added to many has all checked. Invalidations come with every request that changes something,
+//! thousands a second: they are numbered, and a table has the number of the last one for each
+//! place, which a hash of the URL chooses. If two URLs share a place, one may be refetched because
+//! of the other. The table has as many places as responses of 4 KiB fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,21 +17,21 @@ use super::memory::Account;
 use super::object::Object;
 use crate::bans::{BANS_MAX, Bans, Serial, SourceMark, Target, TooManyBans, Verdict};
 
-/// A place of the table stands for so many bytes of the store.
+/// Bytes of the store for each place of the table.
 const PLACE_BYTES: u64 = 4096;
 /// Most places: 8 MiB of numbers.
 const PLACES_MAX: u64 = 1 << 20;
 
-/// Keys that are looked at when an answer is stored, while there are bans.
+/// Keys that are checked when a response is stored, while bans exist.
 pub(super) const SWEPT_BY_INSERT: usize = 32;
-/// With so many bans the next one has all that is stored looked at first.
+/// With this many bans, the next one has the whole store checked first.
 const BANS_MANY: usize = BANS_MAX / 2;
 
-/// Where a sweep is.
+/// The position of a sweep.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     shard: usize,
-    /// Keys of the shard that it has been at.
+    /// Keys of the shard that it has passed.
     keys: usize,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Cursor {
 #[derive(Debug)]
 pub(super) struct Purges {
     bans: RwLock<Bans>,
-    /// [`Bans::now`], so that a lookup needs no lock when there is nothing new.
+    /// [`Bans::now`], so that a lookup needs no lock when nothing is new.
     now: AtomicU64,
     /// [`Bans::len`], for the same reason.
     count: AtomicUsize,
@@ -60,19 +61,19 @@ impl Purges {
         }
     }
 
-    /// What a fetch that begins now is older than: bans, which are held for it, and invalidations.
+    /// Returns the age of a fetch that begins now: bans, which are held for it, and invalidations.
     pub(super) fn begin(&self, account: &Account) -> (Serial, u64) {
         let bans = self.read();
         account.hold(bans.now());
         (bans.now(), self.last.load(Ordering::Acquire))
     }
 
-    /// There was no ban since this.
+    /// Whether no ban was added since.
     pub(super) fn is_latest(&self, seen: Serial) -> bool {
         seen.0 == self.now.load(Ordering::Acquire)
     }
 
-    /// Its URL became invalid since its fetch began.
+    /// Whether its URL became invalid since its fetch began.
     pub(super) fn is_invalid(&self, url_hash: u64, began: u64) -> bool {
         self.place(url_hash).load(Ordering::Acquire) > began
     }
@@ -86,11 +87,11 @@ impl Purges {
         &self.places[url_hash as usize & (self.places.len() - 1)]
     }
 
-    /// What bans since it was looked at last make of an answer.
+    /// Returns the effect of bans since its last check on a response.
     pub(super) fn judge(&self, key: &[u8], object: &Object) -> Verdict {
         let seen = object.seen();
         if object.has_left() {
-            // Whoever took it out has judged it, or had no room: it is not known which.
+            // The thread that took it out has judged it, or had no room: it is unknown which.
             return Verdict::Gone;
         }
         if seen.0 == self.now.load(Ordering::Acquire) && !self.bans.is_poisoned() {
@@ -111,7 +112,7 @@ impl Purges {
         result
     }
 
-    /// Lets go of the bans that nobody is older than.
+    /// Drops the bans that all are newer than.
     fn retire(&self, account: &Account) {
         let mut bans = self.write();
         let now = bans.now();
@@ -144,7 +145,7 @@ impl Purges {
     fn write(&self) -> RwLockWriteGuard<'_, Bans> {
         self.bans.write().unwrap_or_else(|poisoned| {
             let mut bans = poisoned.into_inner();
-            // Nothing is known to be allowed then.
+            // Then nothing is known to be allowed.
             bans.forget_all();
             self.bans.clear_poison();
             self.publish(&bans);
@@ -154,10 +155,12 @@ impl Purges {
 }
 
 impl Store {
-    /// Purges what is stored and what is being fetched. When this returns none of it is found any more, or with `is_soft` only stale.
+    /// Purges stored responses and those that are being fetched. When this returns none of them is
+    /// found any more, or with `is_soft` only stale.
     ///
     /// # Errors
-    /// There are [`BANS_MAX`], and what is being fetched since before them keeps them; to purge all that is not soft always works.
+    /// [`BANS_MAX`] bans exist, and fetches that began before them keep them; purging all that is
+    /// not soft never fails.
     pub fn ban(&self, target: Target, is_soft: bool) -> Result<(), TooManyBans> {
         if self.purges.len() >= BANS_MANY {
             let now_us = self.latest_us.load(Ordering::Relaxed);
@@ -173,32 +176,33 @@ impl Store {
         added
     }
 
-    /// Drops what came over a connection from this answer on, for it was out of step with its requests. Also what waits to be stored. If
-    /// there is no room for another ban all that is stored goes.
+    /// Drops responses that arrived over a connection from this one on, because it was out of step
+    /// with its requests. Also covers responses that wait to be stored. Without room for another
+    /// ban, everything in the store is dropped.
     pub fn withdraw(&self, from: SourceMark) {
         self.counters.withdrawals.fetch_add(1, Ordering::Relaxed);
         if self.purges.add(Target::Source(from), false).is_err() {
-            // Always works.
+            // Never fails.
             let _ = self.purges.add(Target::All, false);
         }
         self.changes.note(|| Target::Source(from), false);
     }
 
-    /// What is stored for a URL, as keys have it, and what is being fetched for it, is not used any more: by a request that changed it
-    /// (RFC 9111 §4.4).
+    /// Invalidates the stored responses of a URL, as in keys, and those being fetched for it: after
+    /// a request that changed it (RFC 9111 §4.4).
     pub fn invalidate(&self, url: &[u8]) {
         self.counters.invalidations.fetch_add(1, Ordering::Relaxed);
         self.purges.invalidate(self.hashes(url).url);
         self.changes.note(|| Target::Url(url.to_vec()), false);
     }
 
-    /// Looks at the next `keys` keys, so that bans end. Nothing to do while there are none.
+    /// Checks the next `keys` keys, so that bans end. Does nothing without bans.
     pub fn sweep(&self, keys: usize, now_us: u64) {
         self.latest_us.fetch_max(now_us, Ordering::Relaxed);
         if self.purges.len() == 0 {
             return;
         }
-        // Another worker is at it.
+        // Another worker is doing it.
         let Ok(mut cursor) = self.swept.try_lock() else {
             self.swept.clear_poison();
             return;
@@ -209,11 +213,12 @@ impl Store {
             true => Cursor { shard, keys: cursor.keys.saturating_add(keys) },
             false => Cursor { shard: shard + 1, keys: 0 },
         };
-        // Whether all was looked at is not for the cursor to say: who was not keeps its bans.
+        // The cursor does not decide whether all were checked: responses that were not keep their
+        // bans.
         self.purges.retire(&self.account);
     }
 
-    /// Looks at so many keys of a shard behind the first so many; whether there are more.
+    /// Checks `keys` keys of a shard behind the first `skipped`; returns whether there are more.
     fn look_at(&self, shard: &RwLock<QuickIndex>, (skipped, keys): (usize, usize), now_us: u64) -> bool {
         let now = Serial(self.purges.now.load(Ordering::Acquire));
         let (old, has_more) = {

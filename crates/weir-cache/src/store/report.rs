@@ -1,4 +1,4 @@
-//! What the store tells operators: counts, sizes, and which answers are asked for most.
+//! The store's report for operators: counts, sizes, and the most requested responses.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,22 +9,22 @@ use super::collector::NotKept;
 use super::index::{Bucket, Index};
 use crate::storable::NotStored;
 
-/// What a request got.
+/// The source of the response to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Served {
-    /// A stored answer that was fresh.
+    /// A fresh stored response.
     Hit,
-    /// A stored answer that was stale.
+    /// A stale stored response.
     Stale,
-    /// A stored answer, after a server confirmed it.
+    /// A stored response, after a server confirmed it.
     Revalidated,
-    /// What a server answered.
+    /// A server.
     Miss,
-    /// What a server answered to another one.
+    /// A server, by the fetch of another request.
     Collapsed,
-    /// What a server answered, for the cache had nothing to do with it.
+    /// A server, because the cache does not handle the request.
     Bypass,
-    /// What a server answered, because answers of its key are for one each.
+    /// A server, because responses of its key are for one request each.
     HitForMiss,
 }
 
@@ -33,7 +33,7 @@ impl Served {
     pub const ALL: [Self; 7] =
         [Self::Hit, Self::Stale, Self::Revalidated, Self::Miss, Self::Collapsed, Self::Bypass, Self::HitForMiss];
 
-    /// A word for logs and metrics.
+    /// Returns a word for logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -47,7 +47,7 @@ impl Served {
     }
 }
 
-/// Counts by worker, as every request counts and workers should not wait for each other's memory.
+/// Counts by worker: every request counts, and workers should not wait for each other's memory.
 const CELLS: usize = 32;
 
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ struct Cell {
     served_bytes: AtomicU64,
 }
 
-/// Counts of what happened since the start.
+/// Counts of events since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     cells: [Cell; CELLS],
@@ -69,7 +69,7 @@ pub(super) struct Counters {
     pub(super) withdrawals: AtomicU64,
     pub(super) invalidations: AtomicU64,
     pub(super) poisoned: AtomicU64,
-    /// None: nobody keeps one.
+    /// None: no snapshot is kept.
     snapshot: Mutex<Option<SnapshotFigures>>,
 }
 
@@ -79,59 +79,60 @@ impl Counters {
     }
 }
 
-/// What of the store outlives the process: by whoever writes and reads it.
+/// Figures of the snapshot, from its writer and reader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SnapshotFigures {
-    /// When the last one was written, Unix time in seconds; 0: none was yet.
+    /// When the last one was written, Unix time in seconds; 0: never.
     pub written_s: u64,
     /// Answers in it.
     pub answers: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Answers that were stored again at the start.
+    /// Responses that were stored again at the start.
     pub restored: u64,
-    /// Answers that were not: stale, purged, without room, damaged.
+    /// Responses that were not: stale, purged, without room, damaged.
     pub left_out: u64,
-    /// Why there is none, or not all of it was used; empty: it is as it should be.
+    /// Why none exists, or not all of it was used; empty: no problem.
     pub problem: String,
 }
 
-/// What is and what was. Bytes are those of memory, but for `served_bytes`.
+/// The current state and totals. Bytes are those of memory, except `served_bytes`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Bytes that everything may have.
+    /// The limit of all bytes.
     pub limit_bytes: u64,
-    /// Bytes of all that lives: stored, evicted and still being sent, being fetched.
+    /// All live bytes: stored, evicted and still being sent, being fetched.
     pub live_bytes: u64,
-    /// Bytes of what is stored.
+    /// Bytes of stored responses.
     pub stored_bytes: u64,
-    /// Bytes of what is not stored any more, or not yet, and still being sent.
+    /// Bytes of responses that are no longer stored, or not yet, and still being sent.
     pub zombie_bytes: u64,
-    /// Bytes of what is being fetched.
+    /// Bytes of responses that are being fetched.
     pub fill_bytes: u64,
-    /// Keys that have answers.
+    /// Keys that have responses.
     pub keys: u64,
-    /// Answers, of all keys.
+    /// Responses, of all keys.
     pub objects: u64,
-    /// Fetches under way that others may wait for.
+    /// Fetches in progress that others may wait for.
     pub fills: u64,
-    /// Purges that some stored answer has not been looked at for.
+    /// Purges that some stored response has not been checked against.
     pub bans: u64,
-    /// Requests by what they got, in the order of [`Served::ALL`].
+    /// Requests by source of the response, in the order of [`Served::ALL`].
     pub served: [u64; Served::ALL.len()],
-    /// Bytes of bodies that came from the store.
+    /// Bytes of bodies from the store.
     pub served_bytes: u64,
-    /// Answers that were stored.
+    /// Responses that were stored.
     pub stored: u64,
-    /// Answers that may not be stored, by why, in the order of [`NotStored::ALL`].
+    /// Responses that may not be stored, by reason, in the order of [`NotStored::ALL`].
     pub not_stored: [u64; NotStored::ALL.len()],
-    /// Answers that might have been stored, by why they were not, in the order of [`NotKept::ALL`].
+    /// Responses that might have been stored, by the reason why they were not, in the order of
+    /// [`NotKept::ALL`].
     pub not_kept: [u64; NotKept::ALL.len()],
-    /// Keys that went for want of room.
+    /// Keys that were evicted for lack of room.
     pub evicted: u64,
-    /// Answers that were found purged or invalid.
+    /// Responses that were found purged or invalid.
     pub purged: u64,
-    /// Answers that were found to come from a connection that was out of step.
+    /// Responses that were found to come from a connection that was out of step.
     pub withdrawn: u64,
     /// How often a connection was found to be out of step.
     pub withdrawals: u64,
@@ -139,27 +140,27 @@ pub struct Report {
     pub invalidations: u64,
     /// How often a panic cost the answers of a shard.
     pub poisoned: u64,
-    /// What outlives the process; None: nothing.
+    /// Figures of the snapshot; None: no snapshot.
     pub snapshot: Option<SnapshotFigures>,
 }
 
-/// By what [`Store::top`] sorts.
+/// The order of [`Store::top`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// How often they were found.
     Hits,
     /// Bytes of memory.
     Bytes,
-    /// Answers of the key.
+    /// Responses of the key.
     Variants,
 }
 
-/// One of the keys that have most.
+/// One of the top keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Top {
     /// The key; its first line is the URL.
     pub key: Vec<u8>,
-    /// Answers of it.
+    /// Its responses.
     pub variants: usize,
     /// How often they were found.
     pub hits: u64,
@@ -170,7 +171,7 @@ pub struct Top {
 }
 
 impl Store {
-    /// A request of this worker got something; `body_bytes` came from the store.
+    /// Counts the source of a response on this worker; `body_bytes` came from the store.
     pub fn count_served(&self, served: Served, body_bytes: u64, worker: usize) {
         let cell = &self.counters.cells[worker % CELLS];
         cell.served[served as usize].fetch_add(1, Ordering::Relaxed);
@@ -179,22 +180,23 @@ impl Store {
         }
     }
 
-    /// An answer may not be stored.
+    /// Counts a response that may not be stored.
     pub fn count_not_stored(&self, why: NotStored) {
         self.counters.not_stored[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An answer was given up before [`Store::insert`], which counts itself.
+    /// Counts a response that was abandoned before [`Store::insert`], which counts its own
+    /// failures.
     pub fn count_not_kept(&self, why: NotKept) {
         self.counters.not_kept(why);
     }
 
-    /// Says what became of the snapshot; None: there is to be none.
+    /// Sets the figures of the snapshot; None: no snapshot is configured.
     pub fn tell_snapshot(&self, figures: Option<SnapshotFigures>) {
         *self.counters.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
-    /// What is and what was. Looks at each shard, however much is in it.
+    /// Returns the current state and totals. Visits each shard, however much it contains.
     pub fn report(&self) -> Report {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -231,7 +233,7 @@ impl Store {
         report
     }
 
-    /// The `count` keys that have most, first the most. Looks at all that is stored.
+    /// Returns the `count` top keys, the highest first. Goes through the whole store.
     pub fn top(&self, by: By, count: usize) -> Vec<Top> {
         let rank = |top: &Top| match by {
             By::Hits => top.hits,

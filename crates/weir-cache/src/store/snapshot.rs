@@ -1,10 +1,12 @@
-//! What of the store outlives its process: answers as records of a snapshot, and back.
+//! The part of the store that outlives its process: responses as records of a snapshot, and back.
 //!
-//! Writing: [`Store::hottest`] says which keys, [`Store::put_records`] writes one after the other, as they are then; what is purged, withdrawn,
-//! or stale without leave to be used stale is not among them. Reading: [`Store::begin_restoring`] before the first record, so that what is purged
-//! from then on is purged of what comes as well, then [`Store::restore`] record by record. What is there already stays, for it is newer. What a file
-//! says is believed only as far as it could have been said by this program ([`format`](self::format)), and takes no more memory than an
-//! answer that is fetched. Times: ages go on by the clock on the wall.
+//! Writing: [`Store::hottest`] selects the keys, and [`Store::put_records`] writes one after the
+//! other, as they are then. It leaves out responses that are purged, withdrawn, or stale without
+//! leave to be used stale. Reading: [`Store::begin_restoring`] before the first record, so that
+//! purges from then on also cover restored responses, then [`Store::restore`] record by record.
+//! Existing responses are kept, because they are newer. A file is believed only as far as this
+//! program could have written it ([`format`](self::format)), and takes no more memory than a
+//! response that is fetched. Times: ages continue by the wall clock.
 
 mod changed;
 mod format;
@@ -43,9 +45,9 @@ use format::{
 const SECOND_US: u64 = 1_000_000;
 /// Bytes of a body that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Where restored answers come from: no connection of this process.
+/// The source of restored responses: no connection of this process.
 const SOURCE: SourceMark = SourceMark { connection: u64::MAX, position: 0 };
-/// More than the head of any answer that was taken.
+/// More than the head of any accepted response has.
 const LINES_MAX: usize = FIELD_BYTES_MAX / 4;
 
 /// One moment by two clocks, microseconds.
@@ -57,29 +59,29 @@ pub struct Moment {
     pub now_us: u64,
 }
 
-/// What became of an answer of a snapshot.
+/// The outcome for a response of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restored {
     /// It is stored again.
     Kept,
-    /// It is stale by now, and may not be used so.
+    /// It is stale by now, and may not be used stale.
     Stale,
     /// It was purged, or became invalid, since it was written.
     Purged,
-    /// There is one already, which is newer, or as many as there may be.
+    /// A newer one exists already, or as many as may exist.
     Present,
-    /// It is larger than answers may be now, or there is no room for it.
+    /// It is larger than responses may be now, or finds no room.
     NoRoom,
 }
 
 /// A snapshot is being read into the store.
 #[derive(Debug)]
 pub struct Restoring {
-    /// What is restored is as old as a fetch that began before the first one was read.
+    /// Restored responses are as old as a fetch that began before the first one was read.
     fill: Fill,
 }
 
-/// An answer as it was read, but for its body.
+/// A response as it was read, without its body.
 struct Entry {
     head: Head,
     key: Vec<u8>,
@@ -92,24 +94,26 @@ struct Entry {
 #[derive(Debug)]
 pub struct Records<R> {
     from: R,
-    /// Bytes that are left of all of them.
+    /// Bytes of the remaining records.
     left: u64,
-    /// Where the next one begins, from the start of the snapshot.
+    /// The position of the next one, from the start of the snapshot.
     offset: u64,
 }
 
 impl<R: Read> Records<R> {
-    /// Those behind this preface, which `from` is at.
+    /// Returns the records behind this preface, at which `from` is positioned.
     pub fn new(from: R, preface: &Preface) -> Self {
         Self { from, left: preface.end - PREFACE_BYTES as u64, offset: PREFACE_BYTES as u64 }
     }
 
-    /// Where the next one begins, bytes from the start of the snapshot; behind a flaw where that is.
+    /// Returns the position of the next one, bytes from the start of the snapshot; after a flaw,
+    /// the position of the flaw.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next one. `begin` gives the memory for a body of so many bytes; None: it is skipped.
+    /// Reads the next one. `begin` gives the memory for a body of this many bytes; None: it is
+    /// skipped.
     fn next(
         &mut self,
         begin: impl FnOnce(u64) -> Option<Collector>,
@@ -135,7 +139,7 @@ impl<R: Read> Records<R> {
             let now = usize::try_from(rest).unwrap_or(CHUNK_BYTES).min(chunk.len());
             summed.fill(&mut chunk[..now])?;
             rest -= now as u64;
-            // What finds no room is read to its end, for the sake of what follows.
+            // A body that finds no room is read to its end, to reach the next record.
             body = body.and_then(|mut body| body.push(&chunk[..now]).is_ok().then_some(body));
         }
         if !summed.seal()? {
@@ -149,7 +153,7 @@ impl<R: Read> Records<R> {
 }
 
 impl Entry {
-    /// None: no answer that was stored is so.
+    /// None: no stored response can be like this.
     fn checked(head: Head, key: Vec<u8>, selector: &[u8], lines: Vec<u8>, tags: &[u8]) -> Option<Self> {
         let selector = Selector::read(selector)?;
         let tags = decode_tags(tags)?;
@@ -160,13 +164,13 @@ impl Entry {
         is_one.then_some(Self { head, key, selector, lines, tags })
     }
 
-    /// As they would be if weir had never ended. None: it is of a time that is still to come.
+    /// Returns the terms as if weir had never ended. None: it is from the future.
     fn terms(&self, preface: &Preface, moment: Moment) -> Option<Terms> {
         let head = &self.head;
         let away_us = moment.wall_us.checked_sub(preface.written_us)?;
         let age_us = head.age_us.saturating_add(away_us);
         let here_us = moment.wall_us.saturating_sub(head.received_s.saturating_mul(SECOND_US)).min(age_us);
-        // When it came, as far as the monotonic clock goes back.
+        // When it arrived, as far back as the monotonic clock reaches.
         let received_us = moment.now_us.saturating_sub(here_us);
         Some(Terms {
             status: head.status,
@@ -198,14 +202,14 @@ fn is_key(key: &[u8]) -> bool {
     has_scheme && lines >= 2 && key.ends_with(b"\n") && key.iter().all(is_text) && key.len() <= KEY_BYTES_MAX
 }
 
-/// Whether these are field lines that weir would take from a server and store.
+/// Whether these are field lines that weir would accept from a server and store.
 fn are_lines(lines: &[u8]) -> bool {
     let head = [b"HTTP/1.1 200 \r\n", lines, b"\r\n"].concat();
     let limits = HeadLimits { head_bytes_max: FIELD_BYTES_MAX + 64, fields_max: LINES_MAX, ..HeadLimits::default() };
     let mut fields = Fields::default();
     let parsed = parse_reply(&head, &limits, ReplyContext::default(), &mut fields);
     let is_whole = parsed.is_ok_and(|parsed| parsed.is_some_and(|parsed| parsed.bytes == head.len()));
-    // A line each: none that goes on in the next one.
+    // A line each: none that continues in the next one.
     let count = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
     let is_stored = |(name, _): (&[u8], &[u8])| {
         let known = FieldName::of(name);
@@ -215,7 +219,7 @@ fn are_lines(lines: &[u8]) -> bool {
     is_whole && are_stored && count == fields.len() && lines.len() <= FIELD_BYTES_MAX
 }
 
-/// It can be used when somebody asks for it, if only while it is fetched anew or its server fails.
+/// Whether it can be used on request, if only while it is refetched or its server fails.
 fn is_licensed(terms: &Terms, now_us: u64) -> bool {
     let window_s = terms.stale_while_revalidate_s.max(terms.stale_if_error_s);
     let may_be_stale = !terms.forbids_stale && !is_error(terms) && !terms.no_cache && window_s > 0;
@@ -224,8 +228,9 @@ fn is_licensed(terms: &Terms, now_us: u64) -> bool {
 }
 
 impl Store {
-    /// The keys whose answers were found most, first the most, as many as have `bytes_max` bytes in memory. Looks at all that is stored,
-    /// which may take a while: `between` is called between its parts, when nothing is locked.
+    /// Returns the keys whose responses were found most, the most frequent first, as many as fit in
+    /// `bytes_max` bytes of memory. Goes through the whole store, which may take a while: `between`
+    /// is called between its parts, when nothing is locked.
     pub fn hottest(&self, bytes_max: u64, mut between: impl FnMut()) -> Vec<Vec<u8>> {
         let mut all: Vec<(u64, u64, Vec<u8>)> = Vec::new();
         for shard in &self.shards {
@@ -236,10 +241,10 @@ impl Store {
             }));
             drop(shard);
             between();
-            // Only what may be among them is kept while others are looked at.
+            // Only candidates are kept while others are visited.
             all.sort_unstable_by(|one, other| (Reverse(one.0), &one.2).cmp(&(Reverse(other.0), &other.2)));
             let mut sum: u64 = 0;
-            // What does not fit makes way for what is asked for less and does.
+            // A key that does not fit makes way for less requested ones that do.
             all.retain(|(_, bytes, _)| {
                 let fits = sum.saturating_add(*bytes) <= bytes_max;
                 sum += if fits { *bytes } else { 0 };
@@ -250,8 +255,8 @@ impl Store {
         all.into_iter().map(|(.., key)| key).collect()
     }
 
-    /// Writes what is stored for a key, newest first, as it is at `moment`, when the snapshot was begun; at most `bytes_max` bytes. How many answers
-    /// and how many bytes that were.
+    /// Writes the stored responses of a key, newest first, as of `moment`, when the snapshot was
+    /// begun; at most `bytes_max` bytes. Returns the numbers of responses and bytes.
     ///
     /// # Errors
     /// Those of `out`.
@@ -277,15 +282,16 @@ impl Store {
         Ok((answers, bytes))
     }
 
-    /// To be called before the first record is read: what is purged from now on, is purged of what is restored.
+    /// Has to be called before the first record is read: purges from now on also cover restored
+    /// responses.
     pub fn begin_restoring(&self) -> Restoring {
         Restoring { fill: self.lone_fill(b"") }
     }
 
-    /// Stores the next answer of a snapshot, if it may be; None: there are no more.
+    /// Stores the next response of a snapshot, if it may be; None: that was the last one.
     ///
     /// # Errors
-    /// The snapshot is damaged: what is behind can't be read either.
+    /// The snapshot is damaged: the rest cannot be read either.
     pub fn restore<R: Read>(
         &self,
         restoring: &Restoring,
@@ -315,7 +321,7 @@ impl Store {
         Ok(Some(self.put_behind(&key, selector, &pending.object, moment.now_us)))
     }
 
-    /// Stores an answer behind those that are there, if it has room without any of them going.
+    /// Stores a response behind the existing ones, if it has room without evicting any.
     fn put_behind(&self, key: &[u8], selector: Selector, object: &Arc<Object>, now_us: u64) -> Restored {
         let hashes: Hashes = self.hashes(key);
         match self.verdict(key, hashes, object) {
@@ -340,7 +346,7 @@ impl Store {
     }
 }
 
-/// The head of a record; None: something is longer than what is read again.
+/// Returns the head of a record; None: a part is longer than the reader accepts.
 fn head_of(
     key: &[u8],
     (selector, object, tags): (&Selector, &Object, &[u8]),

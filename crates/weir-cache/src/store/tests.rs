@@ -1,4 +1,5 @@
-//! The store as a whole: what is found, what is not found any more, how large it gets, and what a panic costs.
+//! Tests of the store as a whole: which responses are found, which are found no more, how large it
+//! gets, and the cost of a panic.
 
 mod model;
 mod threads;
@@ -148,7 +149,7 @@ fn purges_hold_at_once() {
     assert!(!crate::is_fresh(&soft.terms, 5_500_000));
     let fresh = with_get("", |request| store.find(&key("c"), request, 1)).expect("there");
     assert_eq!(fresh.terms, terms());
-    // What was fetched before the purge of all does not come after it.
+    // A fetch from before the purge of all does not return after it.
     store.ban(Target::All, false).expect("room");
     assert_eq!(found(&store, "c"), None);
     let pending = complete(&store, &fill, draft(&key("late")), b"x").expect("room");
@@ -195,13 +196,14 @@ fn what_a_doubted_connection_brought_goes() {
     assert_eq!(there, [true, false, false, true, false]);
     let report = store.report();
     assert_eq!((report.withdrawn, report.withdrawals, report.purged), (2, 1, 0));
-    // Where there is no room for a ban everything goes.
+    // Without room for a ban everything is dropped.
     while store.ban(Target::Host(b"nobody".to_vec()), false).is_ok() {}
     store.withdraw(SourceMark { connection: 9, position: 0 });
     assert_eq!(found(&store, "a"), None);
 }
 
-/// A sweep that has looked at all lets bans end; what is being fetched, or waits to be stored, keeps them.
+/// A sweep that has checked all lets bans end; responses being fetched, or waiting to be stored,
+/// keep them.
 #[test]
 fn bans_end() {
     let store = store(1 << 20, 1 << 16, 4);
@@ -227,7 +229,8 @@ fn bans_end() {
     assert_eq!(found(&store, "8"), None);
 }
 
-/// Nobody has to call for it: who adds a ban to many has all looked at, and what is stored has some.
+/// No caller has to request it: a ban that is added to many has all checked, and an insertion
+/// checks some.
 #[test]
 fn bans_end_by_themselves() {
     let store = store(1 << 20, 1 << 16, 4);
@@ -242,7 +245,7 @@ fn bans_end_by_themselves() {
         put(&store, draft(&key(&format!("{number}"))), b"x").expect("room");
     }
     assert_eq!((store.report().bans, store.report().objects), (0, 119));
-    // One that is soft is stale from the moment that the store was told last.
+    // A softly purged response is stale from the latest moment that the store knows.
     put(&store, draft(&key("soft")), b"x").expect("room");
     store.sweep(1, 7_000_000);
     for _ in 0..=BANS_MAX {
@@ -252,7 +255,8 @@ fn bans_end_by_themselves() {
     assert_eq!(soft.terms.lifetime_s, 7);
 }
 
-/// What is evicted and still being sent does not keep bans, but its bytes count until it is gone.
+/// An evicted response that is still being sent does not keep bans, but its bytes count until it is
+/// dropped.
 #[test]
 fn what_is_still_being_sent() {
     let store = store(1 << 20, 1 << 16, 1);
@@ -287,7 +291,7 @@ fn limits_change_while_it_is_used() {
     assert_eq!(put(&store, draft(&key("x")), &[0; 20_000]).err(), Some(NotKept::TooLarge));
 }
 
-/// A panic of a thread that was changing a shard costs what was in it, once.
+/// A panic of a thread that was changing a shard costs the contents of the shard, once.
 #[test]
 fn a_panic_costs_a_shard() {
     let store = store(1 << 20, 1 << 16, 1);
@@ -316,14 +320,15 @@ fn a_panic_amid_a_purge_purges_all() {
     assert_eq!(found(&store, "a"), Some(b"y".to_vec()));
 }
 
-/// What a stored answer costs besides its key, its lines and its body: the promise of the documents.
+/// The memory of a stored response besides its key, its lines and its body: the promise of the
+/// documents.
 #[test]
 fn an_object_costs_256_bytes() {
     let index = size_of::<index::Bucket>() + size_of::<index::Key>() + 21;
     assert_eq!(OBJECT_BYTES, size_of::<Object>() + 16 + index * 3 / 2);
     let exact = size_of::<Object>() + 16 + index;
     assert!(exact <= 256, "object {} + 16, index {index}", size_of::<Object>());
-    // And what is charged for it is that, with the slack of tables that grow.
+    // The charge for it equals that, with the slack of tables that grow.
     let store = store(1 << 20, 1 << 16, 1);
     let object = put(&store, draft(&key("a")), b"").expect("room");
     let rest = allocated(LINES.len()) + allocated(key("a").len());
@@ -360,7 +365,7 @@ fn what_was_taken_out_is_not_used_by_whoever_has_found_it() {
     assert!(store.is_valid(&key("a"), &object));
     store.ban(Target::Host(b"a".to_vec()), false).expect("the first");
     assert!(!store.is_valid(&key("a"), &object));
-    // Somebody else looks first, and takes it out: its serial says nothing any more.
+    // Another lookup comes first, and takes it out: its serial no longer means anything.
     assert_eq!(found(&store, "a"), None);
     assert!(!store.is_valid(&key("a"), &object));
 }
@@ -368,7 +373,7 @@ fn what_was_taken_out_is_not_used_by_whoever_has_found_it() {
 #[test]
 fn what_finds_no_room_can_still_be_sent() {
     let store = store(64 << 10, 16 << 10, 1);
-    // All but the memory of what is being fetched is held by slow clients.
+    // Slow clients hold all memory except that of the response being fetched.
     let own = collector::piece_weight(16 << 10) + 64;
     let held = store.account.admit((64 << 10) - own, 0).expect("it is empty");
     let (fill, mut collector) = (store.lone_fill(&key("a")), store.collect(Some(16 << 10)).expect("small"));

@@ -50,7 +50,8 @@ impl Plan {
     /// worker can use them ([`kept`]). `vacant` are slots of removed servers at which no worker has
     /// anything left: others of the same upstream may have them.
     ///
-    /// # Errors [`Full`]: more than `slots_max` servers, removed ones included.
+    /// # Errors
+    /// [`Full`]: more than `slots_max` servers, removed ones included.
     pub fn merged(&self, mut wanted: Plan, slots_max: usize, vacant: &BTreeSet<usize>) -> Result<Plan, Full> {
         let full = Full { slots: slots_max };
         let plans = std::mem::take(&mut wanted.upstreams);

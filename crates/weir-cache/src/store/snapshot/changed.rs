@@ -1,5 +1,6 @@
-//! What became invalid since a snapshot was written, so that each of its answers is judged by a few lookups, however much that was. Called when it
-//! is read (`restore`). Pure. Bound: what the bytes behind the records say, once.
+//! Invalidations since a snapshot was written, so that each of its responses is judged by a few
+//! lookups, however many they are. Called when it is read (`restore`). Pure. Bound: the contents of
+//! the bytes behind the records, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +12,16 @@ use crate::key::url_of;
 /// See the module.
 #[derive(Debug)]
 pub struct Changed {
-    /// For all answers.
+    /// For all responses.
     all: Verdict,
     urls: BTreeMap<Vec<u8>, Verdict>,
     hosts: BTreeMap<Vec<u8>, Verdict>,
     prefixes: BTreeMap<Vec<u8>, Verdict>,
-    /// How long these are: a URL has one beginning of each length.
+    /// The lengths of these: a URL has one beginning of each length.
     prefix_lengths: BTreeSet<usize>,
     /// By the tag, then by the authority.
     tags: BTreeMap<Vec<u8>, BTreeMap<Option<Vec<u8>>, Verdict>>,
-    /// By the connection, then from which of its answers on; a later one stands here only where it is worse.
+    /// By connection, then by first affected response; a later one is kept only if it is worse.
     sources: BTreeMap<u64, BTreeMap<u64, Verdict>>,
 }
 
@@ -39,10 +40,10 @@ impl Default for Changed {
 }
 
 impl Changed {
-    /// Of the bytes behind the records.
+    /// Reads the bytes behind the records.
     ///
     /// # Errors
-    /// They are damaged: nothing of the snapshot is to be used.
+    /// They are damaged: nothing of the snapshot may be used.
     pub fn read(bytes: &[u8]) -> Result<Self, Flaw> {
         let mut changed = Self::default();
         read_changes(bytes)?.into_iter().for_each(|change| changed.add(change));
@@ -72,7 +73,7 @@ impl Changed {
         *worst = verdict.max(*worst);
     }
 
-    /// What becomes of an answer: by its key, its tags, and whence it came.
+    /// Returns the verdict on a response: by its key, its tags, and its origin.
     pub(super) fn judge(&self, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> Verdict {
         let (url, host) = (url_of(key), host_of(key));
         let beginnings = self.prefix_lengths.iter().filter_map(|length| self.prefixes.get(url.get(..*length)?));
@@ -91,7 +92,8 @@ impl Changed {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: an answer is judged as if each change were held against it. How: random changes and answers of few names.
+    //! Proves: a response is judged as if each change were checked against it. How: random changes
+    //! and responses of few names.
 
     use proptest::prelude::*;
 

@@ -1,13 +1,16 @@
-//! What a snapshot is as bytes: a preface, records of answers, and behind them what became invalid since.
+//! The bytes of a snapshot: a preface, records of responses, and behind them the invalidations
+//! since.
 //!
 //! ```text
 //!   0         48                      end
 //!   | preface | record | record | ... | change | change | ...
 //! ```
 //!
-//! Numbers are little-endian. Each part has a CRC-32 of its own behind it (the fixed head of a record as well, so that its lengths are known to
-//! be right before memory is taken for them). Changes are appended while the snapshot is the last one, hence at its end. Pure: no file is
-//! touched here. Bounds: [`KEY_BYTES_MAX`], [`FIELD_BYTES_MAX`], [`TAG_BYTES_MAX`], [`CHANGE_BYTES_MAX`], and what the caller says of bodies.
+//! Numbers are little-endian. Each part has its own CRC-32 behind it (the fixed head of a record as
+//! well, so that its lengths are known to be right before memory is allocated for them). Changes
+//! are appended while the snapshot is the last one, hence at its end. Pure: no file is touched
+//! here. Bounds: [`KEY_BYTES_MAX`], [`FIELD_BYTES_MAX`], [`TAG_BYTES_MAX`], [`CHANGE_BYTES_MAX`],
+//! and the caller's limit for bodies.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -24,18 +27,18 @@ use crate::tags::{TAG_BYTES_MAX, TAGS_MAX};
 pub const PREFACE_BYTES: usize = 48;
 /// Bytes of the fixed head of a record.
 pub(super) const HEAD_BYTES: usize = 80;
-/// Longest key, and longest text of what selects an answer; longer ones are not written.
+/// Longest key, and longest text of a selector; longer ones are not written.
 pub(super) const KEY_BYTES_MAX: usize = 256 << 10;
 /// Longest change.
 const CHANGE_BYTES_MAX: usize = 256 << 10;
 const TAGS_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2);
 
-/// What each snapshot begins with, whatever its version.
+/// The first bytes of each snapshot, in any version.
 pub const MAGIC: &[u8; 8] = b"weirsnap";
 /// Other versions are other formats.
 const VERSION: u32 = 2;
 
-/// Why a snapshot, or the rest of one, can't be used.
+/// Why a snapshot, or the rest of one, cannot be used.
 #[derive(Debug)]
 pub enum Flaw {
     /// It does not begin like one.
@@ -46,7 +49,7 @@ pub enum Flaw {
     Damaged(&'static str),
     /// It ends too early.
     Cut,
-    /// It can't be read.
+    /// It cannot be read.
     Io(io::Error),
 }
 
@@ -68,21 +71,21 @@ impl From<io::Error> for Flaw {
     }
 }
 
-/// How a snapshot begins.
+/// The beginning of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preface {
-    /// A mark of the rules by which its answers were stored: under other rules it is not used.
+    /// A mark of the rules by which its responses were stored: under other rules it is not used.
     pub rules: u64,
-    /// When it was begun, microseconds since 1970: ages are those of then.
+    /// When it was begun, microseconds since 1970: ages are relative to that.
     pub written_us: u64,
-    /// Where records end and changes begin, bytes from the start.
+    /// The end of records and start of changes, bytes from the start.
     pub end: u64,
-    /// How many records there are.
+    /// The number of records.
     pub answers: u64,
 }
 
 impl Preface {
-    /// As bytes.
+    /// Returns the bytes.
     pub fn encode(&self) -> [u8; PREFACE_BYTES] {
         let mut bytes = Vec::with_capacity(PREFACE_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -96,10 +99,10 @@ impl Preface {
         whole
     }
 
-    /// Of bytes.
+    /// Reads the bytes.
     ///
     /// # Errors
-    /// It is none, or not of this version.
+    /// It is no preface, or not of this version.
     pub fn decode(bytes: &[u8; PREFACE_BYTES]) -> Result<Self, Flaw> {
         let mut cursor = Cursor(bytes);
         if cursor.take(MAGIC.len()) != MAGIC {
@@ -123,7 +126,7 @@ impl Preface {
 /// The fixed head of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
-    /// Lengths, bytes: of the key, of what selects the answer, of its lines, of its tags.
+    /// Lengths, bytes: of the key, of the selector, of its lines, of its tags.
     pub(super) texts: [u32; 4],
     pub(super) body_bytes: u64,
     pub(super) status: u16,
@@ -156,12 +159,12 @@ const SOURCES: [LifetimeSource; 7] = [
     LifetimeSource::Heuristic,
 ];
 
-/// A source as a number.
+/// Returns the number of a source.
 pub(super) fn source_number(source: LifetimeSource) -> u8 {
     SOURCES.iter().position(|other| *other == source).unwrap_or(0) as u8
 }
 
-/// And back.
+/// Returns the source with this number.
 pub(super) fn source_of(number: u8) -> Option<LifetimeSource> {
     SOURCES.get(usize::from(number)).copied()
 }
@@ -218,14 +221,14 @@ impl Head {
         })
     }
 
-    /// Bytes of the whole record.
+    /// Returns the bytes of the whole record.
     pub(super) fn record_bytes(&self) -> u64 {
         let texts: u64 = self.texts.iter().map(|length| u64::from(*length)).sum();
         (HEAD_BYTES as u64 + texts + 4).saturating_add(self.body_bytes)
     }
 }
 
-/// Tags as bytes: the length of each before it.
+/// Returns tags as bytes: the length of each before it.
 pub(super) fn encode_tags(tags: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for tag in tags {
@@ -235,7 +238,7 @@ pub(super) fn encode_tags(tags: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// And back. None: they are not as [`read_tags`](crate::read_tags) gives them.
+/// Reads tags from bytes. None: they are not as [`read_tags`](crate::read_tags) gives them.
 pub(super) fn decode_tags(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut tags, mut cursor) = (Vec::new(), Cursor(bytes));
     while !cursor.0.is_empty() {
@@ -248,7 +251,7 @@ pub(super) fn decode_tags(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     tags.is_sorted_by(|one, next| one < next).then_some(tags)
 }
 
-/// Puts a change behind others. False: it is too long to be kept.
+/// Appends a change. False: it is too long to be kept.
 pub fn put_change(out: &mut Vec<u8>, change: &Change) -> bool {
     let mut text = Vec::new();
     let kind = match &change.target {
@@ -277,7 +280,8 @@ fn put(text: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) -> u8 {
     kind
 }
 
-/// All changes behind the records. If one of them is not whole nobody knows what else became invalid: nothing of the snapshot is to be used.
+/// Reads all changes behind the records. If one of them is damaged, further invalidations may be
+/// missing: nothing of the snapshot may be used.
 ///
 /// # Errors
 /// They are damaged.
@@ -333,7 +337,7 @@ fn crc(bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads numbers from bytes that are there; what is not there is 0.
+/// Reads numbers from available bytes; missing ones are 0.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -368,7 +372,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads records from where they are, with their checksum.
+/// Reads records from their source, with their checksum.
 pub(super) struct Summed<R> {
     pub(super) from: R,
     hasher: Hasher,
@@ -379,21 +383,21 @@ impl<R: Read> Summed<R> {
         Self { from, hasher: Hasher::new() }
     }
 
-    /// The next bytes, all of them.
+    /// Reads the next bytes, all of them.
     pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Flaw> {
         self.from.read_exact(bytes)?;
         self.hasher.update(bytes);
         Ok(())
     }
 
-    /// So many bytes; memory is taken for them, so that the number is to be a bounded one.
+    /// Reads `bytes` bytes; memory is allocated for them, so the number has to be bounded.
     pub(super) fn text(&mut self, bytes: u32) -> Result<Vec<u8>, Flaw> {
         let mut text = vec![0; bytes as usize];
         self.fill(&mut text)?;
         Ok(text)
     }
 
-    /// Whether what follows is the checksum of what was read since the last one.
+    /// Whether the next bytes are the checksum of those read since the last one.
     pub(super) fn seal(&mut self) -> Result<bool, Flaw> {
         let mut said = [0; 4];
         self.from.read_exact(&mut said)?;

@@ -1,4 +1,5 @@
-//! What holds for any bytes that are taken for a snapshot. Called by the fuzz target `cache_snapshot` and by tests; what does not hold panics.
+//! Invariants for any bytes that are read as a snapshot. Called by the fuzz target `cache_snapshot`
+//! and by tests; a violation panics.
 
 use super::format::{HEAD_BYTES, Head, put_change};
 use super::*;
@@ -10,12 +11,12 @@ const OBJECT_BYTES_MAX: u64 = 1 << 16;
 const WRITTEN: Moment = Moment { wall_us: 1_795_824_000_000_000, now_us: 500_000_000 };
 const READ: Moment = Moment { wall_us: WRITTEN.wall_us + 5_000_000, now_us: 700_000_000 };
 
-/// A store for snapshots that are not trusted.
+/// Returns a store for untrusted snapshots.
 pub(crate) fn store() -> Store {
     Store::new(Limits { bytes: BYTES, object_bytes_max: OBJECT_BYTES_MAX, variants_max: 4 }, [7, 9], 2)
 }
 
-/// The snapshot of a store with these changes behind it.
+/// Returns the snapshot of a store with these changes behind it.
 pub(crate) fn snapshot_of(store: &Store, moment: Moment, changes: &[Change]) -> Vec<u8> {
     let mut bytes = vec![0; PREFACE_BYTES];
     let mut answers = 0;
@@ -30,7 +31,8 @@ pub(crate) fn snapshot_of(store: &Store, moment: Moment, changes: &[Change]) -> 
     bytes
 }
 
-/// Reads a snapshot into a store: what became of each answer, and why it went no further.
+/// Reads a snapshot into a store: returns the outcome for each response, and the flaw that ended
+/// it.
 pub(crate) fn restore_all(store: &Store, bytes: &[u8], moment: Moment) -> (Vec<Restored>, Option<Flaw>) {
     let mut all = Vec::new();
     let flaw = read_into(store, bytes, moment, &mut all).err();
@@ -50,7 +52,8 @@ fn read_into(store: &Store, bytes: &[u8], moment: Moment, all: &mut Vec<Restored
     Ok(())
 }
 
-/// Any bytes, as they are and with checksums that are right, so that what is behind these is met as well.
+/// Reads any bytes, unchanged and with corrected checksums, so that the checks behind these are
+/// reached as well.
 pub fn snapshot(data: &[u8]) {
     judge(data);
     let mut mended = data.to_vec();
@@ -65,7 +68,7 @@ fn judge(data: &[u8]) {
     assert!(report.live_bytes <= BYTES && report.fill_bytes == 0, "{report:?}");
     let kept = restored.iter().filter(|one| **one == Restored::Kept).count() as u64;
     assert_eq!(report.objects, kept);
-    // Whatever it takes it writes so that it is taken again.
+    // It writes everything that it accepts so that it is accepted again.
     let again = snapshot_of(&store, READ, &[]);
     let other = self::store();
     let (restored, second) = restore_all(&other, &again, READ);
@@ -73,7 +76,7 @@ fn judge(data: &[u8]) {
     assert_eq!(snapshot_of(&other, READ, &[]), again);
 }
 
-/// Makes the checksums right, as far as there are records.
+/// Corrects the checksums, as far as records reach.
 pub(crate) fn mend(bytes: &mut [u8]) {
     let Some(first) = bytes.first_chunk_mut::<PREFACE_BYTES>() else { return };
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| first[at + byte]));
@@ -94,7 +97,7 @@ pub(crate) fn mend(bytes: &mut [u8]) {
     }
 }
 
-/// Snapshots to begin with.
+/// Snapshots to start from.
 pub fn seeds() -> Vec<Vec<u8>> {
     let full = store();
     let texts: [(&str, &[u8], &str, &[u8]); 4] = [

@@ -1,6 +1,7 @@
-//! Proves: what is written is read again as it was, older by the time between; nothing that was purged, withdrawn or is stale without leave comes
-//! back, nor anything that a file only claims; a damaged one gives what lies before the damage, unchanged. How: stores in memory, every cut and every
-//! changed byte of a snapshot, random answers.
+//! Proves: written responses are read again unchanged, older by the time between. Responses that
+//! were purged, withdrawn or are stale without leave do not return, nor does anything that a file
+//! only claims. A damaged one gives the responses before the damage, unchanged. How: stores in
+//! memory, every truncation and every changed byte of a snapshot, random responses.
 
 use proptest::prelude::*;
 
@@ -14,7 +15,7 @@ use crate::store::tests::{SOURCE as FROM, body, complete, draft, found, key, put
 const WRITTEN: Moment = Moment { wall_us: 1_795_824_010_000_000, now_us: 10_000_000 };
 
 fn later(seconds: u64) -> Moment {
-    // Another boot: the monotonic clock has begun anew.
+    // Another boot: the monotonic clock has restarted.
     Moment { wall_us: WRITTEN.wall_us + seconds * SECOND_US, now_us: 3_000_000 }
 }
 
@@ -30,7 +31,7 @@ fn named(names: &[&str]) -> Store {
     store
 }
 
-/// All answers of a store: key, selector, lines, body, tags, in order.
+/// All responses of a store: key, selector, lines, body, tags, in order.
 type All = Vec<(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<Vec<u8>>)>;
 
 fn all(store: &Store) -> All {
@@ -191,7 +192,7 @@ fn the_most_used_come_first_and_the_size_is_bounded() {
     assert_eq!(restored.variants(&key("b"), 0)[0].1.hits(), 5);
 }
 
-/// What comes of it is some of the answers that were written, each as it was, and no panic.
+/// The result is some of the responses that were written, each unchanged, and no panic.
 fn is_part_of(bytes: &[u8], whole: &All) -> usize {
     let restored = store(1 << 20, 1 << 16, 2);
     restore_all(&restored, bytes, Moment { wall_us: 1_795_824_005_000_000, now_us: 0 });
@@ -207,7 +208,7 @@ fn every_cut_and_every_changed_byte() {
     let (outcome, flaw) = restore_all(&restored, &seed, Moment { wall_us: 1_795_824_005_000_000, now_us: 0 });
     let kept = outcome.iter().filter(|one| **one == Restored::Kept).count();
     assert!(flaw.is_none() && kept == 3, "{outcome:?} {flaw:?}");
-    // Of what became invalid the last may be missing, as if it had not been said yet.
+    // The last invalidation may be missing, as if it had not been recorded yet.
     let before = store(1 << 20, 1 << 16, 2);
     restore_all(&before, &seeds().remove(0), Moment { wall_us: 1_795_824_005_000_000, now_us: 0 });
     let whole = all(&before);
@@ -216,14 +217,14 @@ fn every_cut_and_every_changed_byte() {
         assert!(is_part_of(&seed[..cut], &whole) == 0 || cut as u64 >= preface.end, "{cut}");
     }
     for at in 0..seed.len() {
-        // Most of it is the body of one answer.
+        // Most of it is the body of one response.
         let is_of_interest = !(seed[at] == 7 && at % 97 != 0);
         for bit in [1, 0x80].into_iter().filter(|_| is_of_interest) {
             let mut other = seed.clone();
             other[at] ^= bit;
             let count = is_part_of(&other, &whole);
             assert!(count < 3 || at < PREFACE_BYTES, "byte {at}");
-            // Where it is not known what was purged nothing is used.
+            // If it is not known what was purged, nothing is used.
             assert!(count == 0 || (at as u64) < preface.end, "byte {at}");
         }
     }
@@ -244,7 +245,7 @@ fn seeds_and_their_faults_in_whole_checksums() {
     }
 }
 
-/// Whoever can write the file still gets nothing into answers that no server could.
+/// An attacker who can write the file still gets nothing into responses that no server could send.
 #[test]
 fn what_no_server_could_have_said() {
     let good = "Date: Sat, 28 Nov 2026 00:00:00 GMT\r\n";
@@ -280,7 +281,7 @@ fn what_no_server_could_have_said() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What is written is read again, whatever it is.
+    /// Written responses are read again, whatever they contain.
     #[test]
     fn any_answers(
         answers in prop::collection::vec((0usize..4, "[a-z]{0,3}", "([A-Z][a-z]{1,5}: [ -~]{0,20}\r\n){0,3}", prop::collection::vec(any::<u8>(), 0..9000), prop::collection::btree_set("[a-z]{1,4}", 0..3)), 0..8),

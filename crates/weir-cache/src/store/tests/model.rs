@@ -1,4 +1,5 @@
-//! Random steps on the store and on a plain model beside it: never a body of another key, never what was purged, never too many bytes.
+//! Random steps on the store and on a plain model beside it: never a body of another key, never a
+//! purged response, never too many bytes.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -9,12 +10,12 @@ use super::*;
 enum Step {
     /// A fetch of this key begins.
     Begin(u8),
-    /// One of those under way ends with a body of so many bytes.
+    /// A fetch in progress ends with a body of this many bytes.
     End(usize, usize),
     Find(u8),
-    /// Somebody goes on sending what is found.
+    /// A client continues to send a found response.
     Hold(u8),
-    /// One of these lets go.
+    /// One of these is dropped.
     LetGo(usize),
     PurgeUrl(u8),
     PurgeTag(u8),
@@ -40,7 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A fetch under way: of which key, with the number that its body will have, and whether it was purged meanwhile.
+/// A fetch in progress: its key, the number of its future body, and whether it was purged
+/// meanwhile.
 struct Fetch {
     key: u8,
     number: u32,
@@ -48,7 +50,7 @@ struct Fetch {
     is_purged: bool,
 }
 
-/// What the model knows: the number of the newest body of each key that may be found.
+/// The state of the model: the number of the newest body of each key that may be found.
 #[derive(Default)]
 struct Model {
     stored: HashMap<u8, u32>,
@@ -67,7 +69,7 @@ fn name(key: u8) -> String {
     format!("k{key}")
 }
 
-/// A body that tells its key and number all over.
+/// Returns a body that repeats its key and number.
 fn body_of(key: u8, number: u32, bytes: usize) -> Vec<u8> {
     let mark = format!("<{key}:{number}>");
     mark.bytes().cycle().take(bytes.max(mark.len())).collect()
@@ -91,7 +93,7 @@ fn take(store: &Store, model: &mut Model, held: &mut Vec<Arc<Object>>, step: &St
             let draft = Draft { tags: vec![tag_of(fetch.key)], source: source_of(fetch.key), ..draft(&key) };
             let body = body_of(fetch.key, fetch.number, bytes);
             let result = complete(store, &fetch.fill, draft, &body).and_then(|pending| store.insert(pending, 1));
-            // Invalidations may meet others, and where there is no room nothing is stored.
+            // Invalidations may affect others, and without room nothing is stored.
             if result.is_ok() {
                 assert!(!fetch.is_purged, "{step:?} stored what was purged");
                 model.stored.insert(fetch.key, fetch.number);
@@ -147,7 +149,8 @@ proptest! {
             let walk = |shard| store.read(shard).iter().map(|(_, bucket)| bucket.len() as u64).sum::<u64>();
             prop_assert_eq!(report.objects, store.shards.iter().map(walk).sum::<u64>());
         }
-        // Bans end when all that is older is gone or looked at; and no byte is left when all is gone.
+        // Bans end when everything older is dropped or checked; and no byte is left when all is
+        // dropped.
         model.fetches.clear();
         (0..200).for_each(|_| store.sweep(5, 1));
         prop_assert_eq!(store.report().bans, 0);

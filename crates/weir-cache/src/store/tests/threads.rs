@@ -1,11 +1,12 @@
-//! Several threads at once: readers, fetchers and purges. A body always tells its key, and what a thread purged it does not find.
+//! Several threads at once: readers, fetchers and purges. A body always names its key, and a thread
+//! never finds what it purged itself.
 
 use super::*;
 
 const KEYS: u64 = 64;
 const ROUNDS: u64 = 4000;
 
-/// A few bits that differ from call to call.
+/// Returns a few bits that differ from call to call.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -27,7 +28,7 @@ fn work(store: &Store, thread: u64) {
                 let _ = put(store, draft(&key(&name)), &whole);
             }
             4 => store.invalidate(format!("http://a/{name}").as_bytes()),
-            // A thread's own key: nobody else stores it, so that after a purge it is not there.
+            // A thread's own key: no other thread stores it, so after a purge it is absent.
             5 => {
                 let own = format!("own{thread}");
                 let _ = put(store, draft(&key(&own)), &round.to_be_bytes());

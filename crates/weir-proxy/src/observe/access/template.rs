@@ -136,7 +136,8 @@ impl Template {
 
     /// Compiles a custom format: `$name` or `${name}`, `$$` for a dollar sign.
     ///
-    /// # Errors The mistake in the text.
+    /// # Errors
+    /// The mistake in the text.
     pub fn compile(text: &str, escape: Escape) -> Result<Template, TemplateError> {
         let (found, tail) = pieces(text)?;
         if found.is_empty() {
@@ -183,7 +184,8 @@ type Pieces<'a> = (Vec<(Vec<u8>, &'a str)>, Vec<u8>);
 /// Returns the names in a text (`$name` or `${name}`), each with the literal text in front of it,
 /// and the text behind the last one. `$$` is a dollar sign.
 ///
-/// # Errors The mistake in the text; whether a name is known is not checked.
+/// # Errors
+/// The mistake in the text; whether a name is known is not checked.
 pub(crate) fn pieces(text: &str) -> Result<Pieces<'_>, TemplateError> {
     if text.len() > TEMPLATE_BYTES_MAX {
         return Err(TemplateError::TooLong);
