@@ -1,6 +1,7 @@
-//! Tree + option table -> checked tree with all defaults. Called by `lib`; finds every problem that needs no other block.
+//! Tree + option table -> checked tree with all defaults. Called by `lib`; finds every problem that
+//! concerns one block only.
 //!
-//! Bound: each word of the text is looked at once, against a table of fixed size.
+//! Bound: each word of the text is looked up once, in a table of fixed size.
 
 use crate::habits;
 use crate::problem::{Problem, Span, nearest};
@@ -8,16 +9,16 @@ use crate::schema::{Block, Default, Kind, Row, Setting};
 use crate::steps;
 use crate::tree::{Entry, Scalar, Value};
 
-/// Up to so many blocks are looked through one after another.
+/// Up to this many blocks are searched linearly.
 const FEW: usize = 32;
 
 /// A block in which every value fits its row and every default is filled in.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked {
     pub(crate) block: &'static Block,
-    /// Where its first word stands; the start of the text for a default.
+    /// The place of its first word; the start of the text for a default.
     pub(crate) span: Span,
-    /// In the order of the table; what is absent is missing here.
+    /// In the order of the table; absent options are missing here.
     pub(crate) options: Vec<Chosen>,
     /// In the order of the table, then of the text.
     pub(crate) blocks: Vec<Checked>,
@@ -27,26 +28,27 @@ pub(crate) struct Checked {
 #[derive(Debug, Clone)]
 pub(crate) struct Chosen {
     pub(crate) row: &'static Row,
-    /// Where it stands; None for a default.
+    /// Its place; None for a default.
     pub(crate) span: Option<Span>,
-    /// One, or any number for a list; none when what stands there was wrong.
+    /// One, or any number for a list; none when the written value was wrong.
     pub(crate) settings: Vec<Setting>,
 }
 
 impl Checked {
-    /// The option of this name, if it has a value.
+    /// Returns the option with this name, if it has a value.
     pub(crate) fn chosen(&self, name: &str) -> Option<&Chosen> {
         debug_assert!(self.block.row(name).is_some(), "the table of `{}` has no `{name}`", self.block.name);
         self.options.iter().find(|chosen| chosen.row.name == name)
     }
 
-    /// All blocks of this name.
+    /// Returns all blocks with this name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Checked> {
         let near = if self.blocks.len() > FEW { self.run(name) } else { &self.blocks[..] };
         near.iter().inspect(|_| steps::add(1)).filter(move |checked| checked.block.name == name)
     }
 
-    /// The blocks of this name, which stand together because blocks have the order of the table.
+    /// Returns the blocks with this name, which are adjacent because blocks have the order of the
+    /// table.
     fn run(&self, name: &str) -> &[Checked] {
         let place = |name: &str| self.block.blocks.iter().position(|block| block.name == name);
         let Some(wanted) = place(name) else { return &[] };
@@ -55,13 +57,14 @@ impl Checked {
         &self.blocks[begins(wanted)..begins(wanted + 1)]
     }
 
-    /// Where the option stands, or else the block.
+    /// Returns the place of the option, or else of the block.
     pub(crate) fn place(&self, name: &str) -> Span {
         self.chosen(name).and_then(|chosen| chosen.span.clone()).unwrap_or_else(|| self.span.clone())
     }
 }
 
-/// Checks the entries of a block and fills in what is missing. Problems are pushed; what is wrong is left out.
+/// Checks the entries of a block and fills in defaults. Problems are pushed; wrong values are left
+/// out.
 pub(crate) fn check(block: &'static Block, entry: &Entry, problems: &mut Vec<Problem>) -> Checked {
     let word = if block.by_word { entry.name.as_str() } else { block.name };
     let mut checker = Checker { block, word, written: Vec::new(), blocks: Vec::new(), problems };
@@ -70,7 +73,7 @@ pub(crate) fn check(block: &'static Block, entry: &Entry, problems: &mut Vec<Pro
     for inner in &entry.entries {
         match flag {
             Some(flag) if std::ptr::eq(flag, inner) => checker.tls_flag(inner),
-            // What belongs to it is said with it.
+            // The message covers the entries that belong to it.
             Some(_) if matches!(inner.name.as_str(), "cert" | "certificate" | "key") => {}
             _ => checker.entry(inner),
         }
@@ -86,16 +89,16 @@ fn is_tls_flag(block: &Block, entry: &Entry) -> bool {
 
 struct Checker<'a> {
     block: &'static Block,
-    /// The word that begins it, as it was typed.
+    /// The word that begins it, as typed.
     word: &'a str,
-    /// What was written, right or wrong; no settings when it was wrong.
+    /// The written options, right or wrong; no settings for a wrong one.
     written: Vec<(&'static Row, Span, Vec<Setting>)>,
     blocks: Vec<Checked>,
     problems: &'a mut Vec<Problem>,
 }
 
 impl Checker<'_> {
-    /// Values without a name, in the order of the table.
+    /// Assigns values without a name, in the order of the table.
     fn positional(&mut self, values: &[Value]) {
         let mut left = values;
         if let [status, to] = values
@@ -212,7 +215,7 @@ impl Checker<'_> {
         self.written.push((row, place, settings));
     }
 
-    /// The values of one option; none when it is wrong.
+    /// Returns the values of one option; none when it is wrong.
     fn settings(&mut self, row: &'static Row, span: &Span, values: &[Value]) -> Vec<Setting> {
         match (row.kind.is_list(), values) {
             (true, _) => values.iter().flat_map(|value| self.items(row, value)).collect(),
@@ -230,7 +233,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The items of a list: several values, or one text with commas.
+    /// Returns the items of a list: several values, or one text with commas.
     fn items(&mut self, row: &'static Row, value: &Value) -> Vec<Setting> {
         let Scalar::Text(text) = &value.scalar else {
             return self.setting(row, value).into_iter().collect();
@@ -257,7 +260,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Puts everything into the order of the table, with defaults; reports what is required and missing.
+    /// Puts everything into the order of the table, with defaults; reports missing required
+    /// options.
     fn finish(mut self, span: &Span) -> Checked {
         let mut options = Vec::new();
         for row in self.block.rows() {
@@ -363,7 +367,7 @@ impl Checker<'_> {
         self.written.iter().any(|(row, ..)| row.name == name)
     }
 
-    /// Whether one of these options is written; of those with a word: as that.
+    /// Whether one of these options is written; for those with a word, with that value.
     fn is_any_written(&self, others: &[(&str, Option<&str>)]) -> bool {
         others.iter().any(|(name, word)| match word {
             None => self.is_written(name),
@@ -371,7 +375,8 @@ impl Checker<'_> {
         })
     }
 
-    /// Whether an option is one of these words, written or by default; None when what is written is wrong.
+    /// Whether an option has one of these words, written or by default; None when the written value
+    /// is wrong.
     fn is_one_of(&self, name: &str, words: &[&str]) -> Option<bool> {
         let written = self.written.iter().find(|(row, ..)| row.name == name);
         match (written, self.block.row(name).map(|row| row.default)) {
@@ -389,7 +394,7 @@ impl Checker<'_> {
     }
 }
 
-/// The default of a row, read like any value; a test reads them all.
+/// Returns the default of a row, read like any value; a test reads them all.
 pub(crate) fn default_of(row: &'static Row, text: &str) -> Chosen {
     let scalar = match (&row.kind, text) {
         (Kind::Flag, _) => Scalar::Flag(text == "#true"),
@@ -407,7 +412,7 @@ fn is_number(scalar: &Scalar) -> bool {
     }
 }
 
-/// A value as it may stand in a message.
+/// Returns a value as text for a message.
 fn text_of(scalar: &Scalar) -> String {
     match scalar {
         Scalar::Text(text) => text.clone(),
@@ -418,10 +423,10 @@ fn text_of(scalar: &Scalar) -> String {
     }
 }
 
-/// Blocks that a hint names at most.
+/// Most blocks that a hint names.
 const OWNERS_MAX: usize = 3;
 
-/// Where a word is known, for a hint: "at the top of the file", "in `listen`".
+/// Returns the places where a word is known, for a hint: "at the top of the file", "in `listen`".
 fn owners(word: &str) -> Vec<String> {
     fn search(block: &'static Block, word: &str, depth: usize, found: &mut Vec<String>) {
         if block.words().any(|known| known == word) {

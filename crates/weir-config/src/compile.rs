@@ -1,6 +1,8 @@
-//! Checked tree -> plan, with the checks that need more than one block: names, addresses, conflicts. Called by `lib`.
+//! Checked tree -> plan, with the checks that need more than one block: names, addresses,
+//! conflicts. Called by `lib`.
 //!
-//! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
+//! Names of servers are not resolved: the caller's function reports those that cannot be, for a
+//! check of a configuration.
 
 mod cache;
 mod compress;
@@ -55,10 +57,11 @@ use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World};
 pub(crate) use cache::unforwarded;
 pub(crate) use route::{RULES_MAX, unseen};
 
-/// Listeners, certificates of one, upstreams, servers of one, routes: more than this is a mistake or an attack.
+/// Listeners, certificates of one, upstreams, servers of one, routes: more than this is a mistake
+/// or an attack.
 const BLOCKS_MAX: usize = 10_000;
 
-/// What the document says, compiled.
+/// The compiled document.
 pub(crate) struct Compiled {
     pub(crate) plan: Plan,
     pub(crate) workers: Option<u32>,
@@ -71,7 +74,7 @@ pub(crate) struct Compiled {
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
+/// Compiles the document. Problems are pushed; the result is only meaningful without any.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
     let mut compiler = Compiler::new(world, problems);
     compiler.count(document);
@@ -132,7 +135,7 @@ struct Compiler<'a> {
     world: World<'a>,
     problems: &'a mut Vec<Problem>,
     warnings: Vec<Problem>,
-    /// Servers that are written as names, and where.
+    /// Servers that are written as names, and their places.
     names: Vec<(String, Span)>,
     /// Files of users, each once.
     users: Vec<Arc<Path>>,
@@ -153,7 +156,7 @@ impl Compiler<'_> {
         self.problems.push(problem);
     }
 
-    /// Whether anything is there to do, and not absurdly much.
+    /// Checks that the document has something to do, and not absurdly much.
     fn count(&mut self, document: &Checked) {
         let has = |word: &str| document.all(word).next().is_some();
         let only_forwards = !has("listen") && !has("route") && (has("forward") || has("tcp"));
@@ -165,7 +168,7 @@ impl Compiler<'_> {
         ["upstream", "route"].into_iter().for_each(|word| self.at_most(document, word, BLOCKS_MAX));
     }
 
-    /// Reports a list that is longer than `max`, of which whoever compiles it takes no more.
+    /// Reports a list that is longer than `max`; its compiler takes no more.
     fn at_most(&mut self, block: &Checked, name: &str, max: usize) {
         if let Some(extra) = block.all(name).nth(max) {
             let within = if block.block.name.is_empty() { "the file" } else { "one block" };
@@ -231,7 +234,7 @@ impl Compiler<'_> {
         Some(AccessPlan { destination, template })
     }
 
-    /// The three limits of a head; a first line is part of its head.
+    /// Returns the three limits of a head; a first line is part of its head.
     fn limits(&mut self, block: &Checked) -> Limits {
         let (line, head) = (block.number("line-limit"), block.number("head-limit"));
         if head > 0 && line > head {
@@ -296,7 +299,7 @@ impl Compiler<'_> {
         sockets::check_servers(self, block);
         match block.all("pipeline").next() {
             Some(pipeline) if Pool::PIPELINED.contains(&plan.pool) => self.pipeline(pipeline, plan),
-            // What stands there without effect has been reported.
+            // Options without effect have been reported.
             _ if Pool::PIPELINED.contains(&plan.pool) => plan,
             _ => UpstreamPlan { pipeline: PipelineMode::Off, ..plan },
         }
@@ -337,7 +340,7 @@ impl Compiler<'_> {
         servers
     }
 
-    /// All `server` of a block.
+    /// Returns all `server` of a block.
     fn listed(&mut self, block: &Checked, speaks_tls: bool) -> Vec<ServerPlan> {
         self.at_most(block, "server", BLOCKS_MAX);
         let mut seen: HashMap<&str, Span> = HashMap::new();
@@ -357,7 +360,7 @@ impl Compiler<'_> {
         servers
     }
 
-    /// A backup needs somebody to stand in for, and its weight another backup.
+    /// A backup needs another server to stand in for, and its weight another backup.
     fn backups(&mut self, upstream: &Checked) {
         let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
         let [first, others @ ..] = &backups[..] else { return };
@@ -400,11 +403,11 @@ impl Compiler<'_> {
         Some(ServerPlan { connections_min, connections, connections_max, tcp_connections_max, weight, backup, ..plan })
     }
 
-    /// How many connections are kept, made for what shares them, and made at all.
+    /// Returns how many connections are kept, made for requests that share them, and made at all.
     fn connections(&mut self, block: &Checked) -> (u32, u32, u32) {
         let [min, usual, max] =
             ["connections-min", "connections", "connections-max"].map(|name| narrow(block.number(name)));
-        // What was wrong has been reported, and is 0 here.
+        // A wrong number has been reported, and is 0 here.
         if usual > 0 && min > usual {
             let message = format!("`connections-min` is {min}, but not more than {usual} are made: `connections`");
             let problem = Problem::new("conflict", &block.place("connections-min"), message);
@@ -430,10 +433,10 @@ impl Compiler<'_> {
     }
 }
 
-/// The ways of `nonidempotent` to look at a target.
+/// The ways in which `nonidempotent` matches a target.
 const MATCHES: [&str; 5] = ["match", "eq", "prefix", "suffix", "regex"];
 
-/// What one of those means; None: it was wrong and is reported.
+/// Returns the meaning of one of those; None: it was wrong and is reported.
 fn target_match(block: &Checked, kind: &str) -> Option<TargetMatch> {
     let text = block.text(kind).to_owned();
     Some(match kind {
@@ -445,7 +448,8 @@ fn target_match(block: &Checked, kind: &str) -> Option<TargetMatch> {
     })
 }
 
-/// Values of options by name. What is absent or was wrong reads as zero, empty or false: the problem is known.
+/// Values of options by name. An absent or wrong one reads as zero, empty or false: the problem is
+/// known.
 impl Checked {
     fn setting(&self, name: &str) -> Option<&Setting> {
         self.chosen(name).and_then(|chosen| chosen.settings.first())
@@ -503,7 +507,7 @@ impl Checked {
     }
 }
 
-/// `balance` of an upstream. What was wrong has been reported.
+/// Returns `balance` of an upstream. Wrong values have been reported.
 fn method(block: &Checked) -> Method {
     let by = match block.word("by") {
         "min" => Statistic::Min,

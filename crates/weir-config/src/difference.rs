@@ -1,10 +1,11 @@
-//! Differences between two checked trees, a line for each block or option in the words of the configuration. `weir reload` logs them, and
-//! `weir reload --dry-run` prints them.
+//! Differences between two checked trees, a line for each block or option in the words of the
+//! configuration. `weir reload` logs them, and `weir reload --dry-run` prints them.
 //!
-//! A block that may repeat is known by what stands directly behind its word, too (`server "10.0.0.1:9090"`). Where a key stands more than once
-//! (routes), blocks that say the same are paired, and a block that is different is one that goes and one that comes. Defaults are compared as
-//! if they were written. Bound: each block is looked at a fixed number of times for each level that it is inside of, however many
-//! others stand beside it; a test counts.
+//! A block that may repeat is also identified by the value directly behind its word
+//! (`server "10.0.0.1:9090"`). If a key occurs more than once (routes), equal blocks are paired,
+//! and a changed block counts as one removed and one added. Defaults are compared as if they were
+//! written. Bound: each block is looked at a fixed number of times for each level of nesting,
+//! however many others are beside it; a test counts.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,10 +14,10 @@ use crate::check::{Checked, Chosen};
 use crate::print::values;
 use crate::steps;
 
-/// Values that are nobody's business but the file's.
+/// Values that must not leave the file.
 const SECRETS: [&str; 1] = ["secret"];
 
-/// From the first to the second.
+/// Returns the differences from the first to the second.
 pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
     let mut lines = Vec::new();
     blocks(old, new, "", "", &mut lines);
@@ -42,7 +43,7 @@ fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut V
     }
 }
 
-/// Options that have other values; `begin` is how their lines begin.
+/// Lists options with changed values; `begin` is the start of their lines.
 fn options(old: &Checked, new: &Checked, begin: &str, lines: &mut Vec<String>) {
     for row in old.block.rows() {
         let [before, after] =
@@ -54,18 +55,18 @@ fn options(old: &Checked, new: &Checked, begin: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// What a block of the new tree is in the old one.
+/// The counterpart in the old tree of a block of the new one.
 #[derive(Clone, Copy)]
 enum Mate {
     /// The block of this index, the only one of its key on both sides.
     Known(usize),
-    /// One that says the same.
+    /// An equal block.
     Same,
-    /// Nothing.
+    /// None.
     Missing,
 }
 
-/// Which blocks of one name belong together.
+/// The pairs of blocks with one name.
 struct Mates {
     /// By block of the new tree.
     of_new: Vec<Mate>,
@@ -92,7 +93,7 @@ impl Mates {
         mates
     }
 
-    /// Pairs blocks of one key that say the same, each with one.
+    /// Pairs equal blocks of one key, each with one.
     fn pair_same(&mut self, before: &[&Checked], after: &[&Checked], [old, new]: [Vec<usize>; 2]) {
         let mut wholes: HashMap<String, Vec<usize>> = HashMap::new();
         old.into_iter().for_each(|at| wholes.entry(whole(before[at])).or_default().push(at));
@@ -105,7 +106,8 @@ impl Mates {
     }
 }
 
-/// All that a block says, with the blocks inside: the same for two that say the same.
+/// Returns the whole content of a block, including the blocks inside: the same for two equal
+/// blocks.
 fn whole(checked: &Checked) -> String {
     steps::add(1);
     let mut text = heading(checked);
@@ -119,13 +121,13 @@ fn is_written(checked: &Checked) -> bool {
     checked.options.iter().any(|chosen| chosen.span.is_some()) || checked.blocks.iter().any(is_written)
 }
 
-/// By what a block is known: its word, and what stands directly behind it where it may stand more than once.
+/// Returns the key of a block: its word, and the value directly behind it if the block may repeat.
 fn key(checked: &Checked) -> String {
     steps::add(1);
     if checked.block.repeats { heading(checked) } else { checked.block.name.to_owned() }
 }
 
-/// The word of a block and what stands directly behind it.
+/// Returns the word of a block and the value directly behind it.
 fn heading(checked: &Checked) -> String {
     let named_by = if checked.block.by_word { "" } else { checked.block.name };
     let positional = |chosen: &&Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
@@ -133,7 +135,7 @@ fn heading(checked: &Checked) -> String {
     std::iter::once(named_by.to_owned()).chain(words).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A block on one line, as far as it was written.
+/// Returns a block on one line, as far as it was written.
 fn written(checked: &Checked) -> String {
     let mut out = heading(checked);
     let positional = |chosen: &Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
@@ -159,12 +161,12 @@ fn shown(chosen: &Chosen) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind of change is one line that says what and where, and no change is none. How: pairs of texts. How much work it is:
-    //! `steps`.
+    //! Proves: each kind of change is one line that says what and where, and without a change the
+    //! list is empty. How: pairs of texts. Amount of work: `steps`.
 
     use crate::parse;
 
-    /// The lines between two texts of which each has this beginning.
+    /// Returns the lines between two texts that both have this beginning.
     fn between(old: &str, new: &str) -> Vec<String> {
         let [old, new] =
             [old, new].map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_there_twice_are_counted() {
-        // Routes with conditions may stand twice.
+        // Routes with conditions may occur twice.
         let route = "route { header \"x-a\" eq=\"1\"; proxy \"app\" }\n";
         let text = |count: usize| {
             let rest =

@@ -1,21 +1,24 @@
-//! `${VAR}` and `${VAR:-default}` in values. Called by the text readers for each string value, once: what a variable
-//! contains is never expanded again. `$${` stands for a literal `${`. Bound: the result is at most [`EXPANDED_MAX`].
+//! `${VAR}` and `${VAR:-default}` in values. Called by the text readers once for each string value:
+//! the content of a variable is never expanded again. `$${` is a literal `${`. Bound: the result is
+//! at most [`EXPANDED_MAX`].
 
 use weir_proxy::observe::access::Name;
 
 /// Longest value after expansion, bytes.
 const EXPANDED_MAX: usize = 64 * 1024;
 
-/// Where values of variables come from; the process environment outside of tests.
+/// The source of variables; the process environment outside of tests.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Options and rules whose values have names of the access log in them, which are known for each request.
+/// Options and rules whose values contain names of the access log, which are known for each
+/// request.
 const WITH_NAMES: [&str; 4] = ["format", "set", "add", "value"];
 
-/// The value of `option` with its variables replaced. A name of the access log stays where such names may stand.
+/// Returns the value of `option` with its variables replaced. A name of the access log is kept
+/// where such names are valid.
 ///
 /// # Errors
-/// What is wrong, for the user: a variable that is not set and has no default, or broken syntax.
+/// The mistake, for the user: a variable that is not set and has no default, or broken syntax.
 pub(crate) fn expand(text: &str, option: &str, lookup: Lookup<'_>) -> Result<String, String> {
     let keeps_names = WITH_NAMES.contains(&option);
     let mut out = String::with_capacity(text.len());
@@ -43,12 +46,12 @@ pub(crate) fn expand(text: &str, option: &str, lookup: Lookup<'_>) -> Result<Str
     Ok(out)
 }
 
-/// Whether the access log calls something so.
+/// Whether this is a name of the access log.
 fn is_name(name: &str) -> bool {
     Name::of(name).is_some() || name.strip_prefix("http_").is_some_and(|field| !field.is_empty())
 }
 
-/// What stands between the braces: `VAR` or `VAR:-default`.
+/// Expands the text between the braces: `VAR` or `VAR:-default`.
 fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
@@ -60,7 +63,7 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
     if !valid {
         return Err(format!("`{name}` is no name of a variable (write `$${{` for a literal `${{`)"));
     }
-    // As in a shell, `:-` also stands in for a variable that is set but empty.
+    // As in a shell, `:-` also replaces a variable that is set but empty.
     match (lookup(name), default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
@@ -69,7 +72,7 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
     }
 }
 
-/// The text that expands to `value`.
+/// Returns the text that expands to `value`.
 pub(crate) fn escape(value: &str) -> String {
     value.replace("${", "$${")
 }

@@ -1,4 +1,5 @@
-//! Files: which one is meant, and what is in it. Called by the command line. Bounds: [`FILE_BYTES_MAX`], [`LIST_BYTES_MAX`].
+//! Finds and reads configuration files. Called by the command line. Bounds: [`FILE_BYTES_MAX`],
+//! [`LIST_BYTES_MAX`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -15,19 +16,20 @@ pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Largest file that a configuration names: some millions of names.
 pub const LIST_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// `O_NONBLOCK` of Linux, as all processors have it that weir runs on.
+/// `O_NONBLOCK` of Linux, as on all processors that weir runs on.
 const NONBLOCK: i32 = 0o4000;
 
-/// How long what writes a configuration to a pipe may take.
+/// How long the writer of a configuration on a pipe may take.
 const PIPE_MAX: Duration = Duration::from_secs(10);
 
-/// How often is looked for what it has written.
+/// How often the pipe is polled.
 const PIPE_EVERY: Duration = Duration::from_millis(10);
 
-/// Where a configuration is looked for when neither `-c` nor `$WEIR_CONFIG` says it.
+/// The paths that are tried when neither `-c` nor `$WEIR_CONFIG` names a configuration.
 const PLACES: [&str; 2] = ["weir.kdl", "/etc/weir/weir.kdl"];
 
-/// The configuration file: the argument, else `$WEIR_CONFIG`, else ./weir.kdl, else /etc/weir/weir.kdl.
+/// Returns the configuration file: the argument, else `$WEIR_CONFIG`, else ./weir.kdl, else
+/// /etc/weir/weir.kdl.
 ///
 /// # Errors
 /// The user's fault: no file was named and none exists.
@@ -62,10 +64,10 @@ pub fn load(path: &Path, experts: Experts<'_>) -> Result<Config, Errors> {
     }
 }
 
-/// What is in a file that a configuration names.
+/// Reads a file that a configuration names.
 ///
 /// # Errors
-/// The user's fault: it can't be read, or is larger than [`LIST_BYTES_MAX`].
+/// The user's fault: it cannot be read, or is larger than [`LIST_BYTES_MAX`].
 pub(crate) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = read_up_to(path, LIST_BYTES_MAX)?;
     if bytes.len() as u64 > LIST_BYTES_MAX {
@@ -74,7 +76,8 @@ pub(crate) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is in a regular file, which is opened without waiting. One byte more than the limit says that there is more.
+/// Reads a regular file, which is opened without waiting. One byte beyond the limit shows that
+/// there is more.
 pub(crate) fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let kind = file.metadata()?.file_type();
@@ -82,17 +85,18 @@ pub(crate) fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("it is a pipe, a socket or a device, and weir reads regular files only"));
     }
     let mut bytes = Vec::new();
-    // A directory can't be read, which the operating system says.
+    // Reading a directory fails with an error of the operating system.
     file.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A FIFO that nobody writes to would be waited for otherwise.
+/// Otherwise a FIFO without a writer would block.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)
 }
 
-/// The same of the configuration itself, which may come through a pipe: of what writes there at most [`PIPE_MAX`] is waited for.
+/// Reads the configuration itself, which may come through a pipe: its writer has at most
+/// [`PIPE_MAX`].
 fn read_any(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if file.metadata()?.file_type().is_file() {

@@ -1,12 +1,13 @@
-//! Recognises the configuration of another program, so that whoever tries weir with it is told that instead of a hundred unknown
-//! words. Called by `lib`, only for a text that has been found to be wrong: what is fine is never looked at.
+//! Recognises the configuration of another program, so that its user sees that instead of a hundred
+//! unknown words. Called by `lib`, only for a text that is known to be wrong: a valid one is never
+//! examined.
 //!
 //! Bound: one pass over the lines.
 
 use crate::habits;
 use crate::problem::{Problem, Span};
 
-/// Words that begin a line in one program's configuration and in no other, weir's included.
+/// Words that begin a line in one program's configuration and in no other, including weir's.
 const WORDS: [(&str, &[&str]); 3] = [
     (
         "an nginx configuration",
@@ -27,11 +28,12 @@ const WORDS: [(&str, &[&str]); 3] = [
     ("a Caddyfile", &["reverse_proxy", "file_server", "php_fastcgi", "handle_path", "encode"]),
 ];
 
-/// What `weir import` calls them.
+/// The names for `weir import`.
 const PROGRAMS: [(&str, &str); 3] =
     [("an nginx configuration", "nginx"), ("an HAProxy configuration", "haproxy"), ("a Caddyfile", "caddy")];
 
-/// Whose configuration it is, if it is clearly one of these, and what to write instead.
+/// Returns the program that the configuration is for, if it is clearly one of these, and what to
+/// write instead.
 pub(crate) fn recognise(text: &str) -> Option<Problem> {
     if text.trim_start().starts_with('{') {
         let at = text.len() - text.trim_start().len();
@@ -44,7 +46,7 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     let (what, span) = by_words(text).or_else(|| by_shape(text))?;
     let problem =
         Problem::new("foreign", &span, format!("this looks like {what}; weir has a language of its own, KDL"));
-    // The first word is what the span begins with.
+    // The span begins with the first word.
     let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
     let label =
         habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; in weir it is {say}"));
@@ -56,7 +58,7 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     Some(problem.label(label).help(help))
 }
 
-/// Lines that say something, with the place of what they say.
+/// Returns the lines with content, and the place of the content.
 fn lines(text: &str) -> impl Iterator<Item = (&str, Span)> {
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
     text.split('\n').zip(starts).filter_map(|(line, start)| {
@@ -66,13 +68,13 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, Span)> {
     })
 }
 
-/// Two different words of the same program, or one that is written as only that program does.
+/// Returns a program with two different words, or with one in a form that only it uses.
 fn by_words(text: &str) -> Option<(&'static str, Span)> {
     WORDS.iter().find_map(|(what, words)| {
         let mut found: Vec<(&str, Span)> = Vec::new();
         for (line, span) in lines(text) {
             let word = line.split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
-            // Such words stand without quotes; in weir's configuration they would be followed by some.
+            // Such words have no quotes behind them; in weir's configuration they would.
             if words.contains(&word) && !line.contains('"') && found.iter().all(|(other, _)| *other != word) {
                 found.push((word, span));
             }
@@ -115,8 +117,8 @@ fn is_key(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what others write is recognised, what is weir's with mistakes is not. How: short examples; long ones are in the
-    //! corpus.
+    //! Proves: the text of other programs is recognised, weir's with mistakes is not. How: short
+    //! examples; long ones are in the corpus.
 
     use super::*;
 

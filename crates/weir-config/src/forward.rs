@@ -1,15 +1,15 @@
-//! The configuration that `weir forward` stands for. Called by the command line, which prints it or runs it.
+//! The configuration behind `weir forward`. Called by the command line, which prints it or runs it.
 
 use std::fmt::Write as _;
 
 use crate::reverse::{Common, literal};
 
-/// What can be said on the command line of `weir forward`. Texts are checked when the result is parsed.
+/// The options of `weir forward` on the command line. Texts are checked when the result is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Forward {
     /// `address:port` of each listener.
     pub listen: Vec<String>,
-    /// File of users; None: nobody is asked.
+    /// File of users; None: no authentication.
     pub users: Option<String>,
     /// Ranges of clients that may use it; none: all.
     pub clients: Vec<String>,
@@ -23,14 +23,14 @@ pub struct Forward {
     pub deny_names: Vec<String>,
     /// Name servers; none: those of the system.
     pub resolvers: Vec<String>,
-    /// `auto`, or the path of a PAC file; None: there is none.
+    /// `auto`, or the path of a PAC file; None: no PAC file.
     pub pac: Option<String>,
     /// How to run.
     pub common: Common,
 }
 
 impl Forward {
-    /// The configuration as KDL: only what differs from the defaults.
+    /// Returns the configuration as KDL: only values that differ from the defaults.
     pub fn to_kdl(&self) -> String {
         let mut out = self.common.to_kdl();
         out.push_str("forward {\n");
@@ -52,7 +52,8 @@ impl Forward {
         out
     }
 
-    /// What is open by address or port is so for all names; what is both, at those addresses also on those ports.
+    /// An open address or port is open for all names; both together mean those addresses also on
+    /// those ports.
     fn rules(&self) -> Vec<String> {
         let criterion = |name: &str, list: &[String]| match list {
             [] => String::new(),
@@ -90,7 +91,8 @@ fn values(list: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: flags mean what their help says. How: the text for each combination, and the policy that it compiles to.
+    //! Proves: flags mean what their help says. How: the text for each combination, and the policy
+    //! that it compiles to.
 
     use super::*;
     use crate::parse;

@@ -1,4 +1,5 @@
-//! What holds for any text at all. Called by the fuzz targets `config` and `units` and by property tests; no network is touched.
+//! Invariants for any text. Called by the fuzz targets `config` and `units` and by property tests;
+//! no network is touched.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +8,9 @@ use crate::texts::shield;
 use crate::units::{parse_size, parse_time, size_text, time_text};
 use crate::{Config, Errors, Experts, World, parse_in};
 
-/// What fuzzing and its smoke test check of any bytes: nothing panics, errors can be drawn, and an accepted
-/// configuration prints KDL and JSON that read back to the same plan. No name is looked up.
+/// Checks any bytes, for fuzzing and its smoke test: nothing panics, errors can be rendered, and an
+/// accepted configuration prints KDL and JSON that read back to the same plan. No name is looked
+/// up.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
@@ -20,8 +22,8 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Any text as a time, a size, and the values of `shield`: times and sizes are what a plain sum says, without overflow, and read back as they are
-/// printed; what else is accepted is canonical.
+/// Checks any text as a time, a size, and the values of `shield`: times and sizes equal a plain
+/// sum, without overflow, and read back as they are printed; any other accepted value is canonical.
 pub fn units(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let time = parse_time(&text);
@@ -58,7 +60,7 @@ pub fn units(data: &[u8]) {
     }
 }
 
-/// The sum of numbers with units, one or several; None: it is no such text, or more than u64 has.
+/// Returns the sum of numbers with units, one or several; None: it is no such text, or exceeds u64.
 fn summed(text: &str, scale: fn(&str) -> Option<u128>, several: bool) -> Option<u64> {
     let (mut rest, mut sum, mut count) = (text, 0u128, 0);
     while !rest.is_empty() {
@@ -90,7 +92,7 @@ fn size_scale(unit: &str) -> Option<u128> {
     Some(1024u128.pow(at as u32))
 }
 
-/// Texts for [`units`] to begin with.
+/// Texts for [`units`] to start from.
 pub fn unit_seeds() -> Vec<Vec<u8>> {
     let texts = [
         "1h30m",
@@ -108,17 +110,17 @@ pub fn unit_seeds() -> Vec<Vec<u8>> {
     texts.into_iter().chain(others).map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Checks a configuration without a look at the world: every file is good.
+/// Checks a configuration without access to the world: every file is good.
 ///
 /// # Errors
-/// What is wrong with the text alone.
+/// The mistakes in the text alone.
 pub(crate) fn check(text: &str) -> Result<Config, Errors> {
     parse_in(text, "imported.kdl", WORLD)
 }
 
 const WORLD: World<'static> = World { variables: &|_| None, read: &any_file, experts: Experts::NOBODY };
 
-/// Every file can be read and has one name in it.
+/// Every file can be read and contains one name.
 fn any_file(_: &Path) -> io::Result<Vec<u8>> {
     Ok(b"# names\nblocked.example\n".to_vec())
 }

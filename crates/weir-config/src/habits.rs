@@ -1,10 +1,11 @@
-//! What nginx, HAProxy, Caddy and Traefik call things that weir spells differently, so that a message can name weir's word. Called
-//! for words that are wrong anyway: by `check` for options and for values that stand in the wrong place, by `schema` for values, by `foreign` for
-//! whole files.
+//! Names in nginx, HAProxy, Caddy and Traefik that weir spells differently, so that a message can
+//! give weir's word. Called for words that are wrong anyway: by `check` for options and for
+//! misplaced values, by `schema` for values, by `foreign` for whole files.
 
 use crate::units::parse_size;
 
-/// Words that begin a line elsewhere, each group with weir's way to say it. Dashes count as underscores.
+/// Words that begin a line in other programs, each group with weir's equivalent. Dashes count as
+/// underscores.
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
     (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
@@ -202,7 +203,8 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Words with another answer than elsewhere where they stand in one of these blocks; the empty name is the top. Dashes count as underscores.
+/// Words with a different hint in one of these blocks than elsewhere; the empty name is the top.
+/// Dashes count as underscores.
 const PLACED: &[(&str, &[&str], &str)] = &[
     (
         "timeout",
@@ -224,7 +226,7 @@ const PLACED: &[(&str, &[&str], &str)] = &[
     ("log", &["", "route", "listen", "client"], "`access-log \"PATH\"` at the top"),
 ];
 
-/// What weir does not do, or does by itself, with a sentence about it.
+/// Features that weir does not have, or that are automatic, with a sentence about it.
 const ABSENT: &[(&[&str], &str)] = &[
     (
         &["root", "alias", "file_server", "index", "autoindex", "try_files", "static", "browse", "fileserver"],
@@ -331,10 +333,10 @@ const ABSENT: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What a value without a name means in a block that takes none: the option that it belongs to.
+/// The option that a value without a name belongs to, in a block that takes none.
 const NAMED: &[(&str, &str)] = &[("health", "path"), ("sticky", "cookie"), ("user", "group"), ("shutdown", "drain")];
 
-/// Values elsewhere, with weir's value and how it is written.
+/// Values in other programs, with weir's value and how it is written.
 const VALUES: &[(&[&str], &str, &str)] = &[
     (
         &["round_robin", "roundrobin", "static_rr", "rr", "wrr", "weighted", "weighted_round_robin"],
@@ -354,14 +356,15 @@ const VALUES: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
-/// How weir says what another program says by an option of this name.
+/// Returns weir's equivalent of another program's option with this name.
 pub(crate) fn option(word: &str) -> Option<&'static str> {
     let word = underscored(word);
     OPTIONS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, say)| *say)
 }
 
-/// What to write in place of a word that is not known in this block, where somebody is known to mean something by it. `is_known`: it is
-/// weir's own word elsewhere, which tells more unless it has an answer here.
+/// Returns what to write in place of an unknown word in this block, if another program gives it a
+/// meaning. `is_known`: it is weir's own word elsewhere, which is the better hint unless the word
+/// has one for this block.
 pub(crate) fn help(word: &str, block: &str, is_known: bool) -> Option<String> {
     let plain = underscored(word);
     let placed = PLACED.iter().find(|(other, blocks, _)| *other == plain && blocks.contains(&block));
@@ -375,7 +378,8 @@ pub(crate) fn help(word: &str, block: &str, is_known: bool) -> Option<String> {
     option(word).map(|say| format!("in weir this is {say}")).or_else(|| absent.map(|(_, say)| (*say).to_owned()))
 }
 
-/// What to write in place of a value that stands in this block without a name. `word`: as the block is called there.
+/// Returns what to write in place of a value without a name in this block. `word`: the name of the
+/// block in the text.
 pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) -> Option<String> {
     if block == "condition" {
         let name = name.unwrap_or("NAME");
@@ -394,7 +398,7 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
     }
 }
 
-/// What to do in place of setting an option to this value.
+/// Returns what to do instead of setting an option to this value.
 pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
     match (option, value) {
         ("weight", "0") => Some(
@@ -405,7 +409,7 @@ pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// How weir calls what another program calls so, where it is one of `words`.
+/// Returns weir's name for another program's value, if it is one of `words`.
 pub(crate) fn value(text: &str, words: &[&str]) -> Option<&'static str> {
     let text = underscored(text);
     VALUES
@@ -420,7 +424,8 @@ fn underscored(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: no word stands twice, and what is named is known. How: the tables themselves, against the option table.
+    //! Proves: no word occurs twice, and the named options exist. How: the tables themselves,
+    //! against the option table.
 
     use super::*;
     use crate::options::DOCUMENT;
@@ -442,7 +447,7 @@ mod tests {
         assert_eq!(all.len(), count);
     }
 
-    /// Where a word has its own answer, it is not one that is known there.
+    /// A word with a hint for a block is not known in that block.
     #[test]
     fn words_with_places_are_not_known_there() {
         fn known_in(block: &'static Block, name: &str, word: &str) -> bool {
@@ -456,7 +461,7 @@ mod tests {
         }
     }
 
-    /// What stands in backticks begins with words that the option table has.
+    /// Text in backticks begins with words of the option table.
     #[test]
     fn what_is_named_is_known() {
         let mut known = Vec::new();

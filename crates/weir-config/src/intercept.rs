@@ -1,32 +1,34 @@
-//! The configuration that `weir intercept` stands for. Called by the command line, which prints it or runs it.
+//! The configuration behind `weir intercept`. Called by the command line, which prints it or runs
+//! it.
 
 use std::fmt::Write as _;
 
 use crate::reverse::{Common, literal};
 
-/// What of the command line of `weir intercept` is a matter of the proxy. Texts are checked when the result is parsed.
+/// The options of `weir intercept` on the command line that concern the proxy. Texts are checked
+/// when the result is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Interception {
-    /// Ports whose connections are taken.
+    /// Ports whose connections are intercepted.
     pub ports: Vec<u16>,
-    /// Those of them on which HTTP is spoken, which is read.
+    /// Those of them that carry HTTP, which is parsed.
     pub http_ports: Vec<u16>,
-    /// Those of IPv6, too.
+    /// Connections over IPv6 as well.
     pub ipv6: bool,
     /// Options of connections with clients, by their names in `listen`.
     pub client: Vec<(&'static str, String)>,
-    /// The same of those to servers, in `upstream`.
+    /// Options of connections to servers, by their names in `upstream`.
     pub server: Vec<(&'static str, String)>,
-    /// Where the access log goes: a file, or `stdout`; None: there is none.
+    /// The destination of the access log: a file, or `stdout`; None: no log.
     pub access_log: Option<String>,
-    /// Who weir becomes; None: it stays who it is.
+    /// The user that weir becomes; None: it keeps its own.
     pub user: Option<String>,
     /// How to run.
     pub common: Common,
 }
 
 impl Interception {
-    /// The configuration as KDL: only what differs from the defaults.
+    /// Returns the configuration as KDL: only values that differ from the defaults.
     pub fn to_kdl(&self) -> String {
         let mut out = self.common.to_kdl();
         for (name, value) in [("user", &self.user), ("access-log", &self.access_log)] {
@@ -36,7 +38,8 @@ impl Interception {
         }
         let (http, plain): (Vec<u16>, Vec<u16>) = self.ports.iter().partition(|port| self.http_ports.contains(port));
         if !http.is_empty() {
-            // Servers that hear of a proxy may answer otherwise, and nobody has asked for one. What they get is what was sent.
+            // A server that sees a proxy may respond differently, and the client has not asked for
+            // a proxy. The server gets what was sent.
             out.push_str("client { via #false; underscores #true; }\n");
             self.listeners(&http, "", &mut out);
             out.push_str("route { proxy \"requests\"; }\n");
@@ -70,7 +73,7 @@ impl Interception {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written is a configuration, with what was asked. How: examples.
+    //! Proves: the text is a configuration with the requested values. How: examples.
 
     use std::sync::Arc;
 

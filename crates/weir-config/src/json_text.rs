@@ -1,8 +1,9 @@
 //! JSON text -> tree. Called by `lib` for files that end in `.json`.
 //!
-//! The tree is that of `check --print --json`: a member is a node, an array of objects repeats the node, an array of
-//! values is a node with several values, and what KDL writes without a name has the name of the option table. serde_json
-//! parses; raw values, which borrow from the text, give each value its place. Bound: [`NESTING_MAX`].
+//! The tree is that of `check --print --json`: a member is a node, an array of objects repeats the
+//! node, an array of values is a node with several values, and values without a name in KDL have
+//! the name of the option table. serde_json parses; raw values, which borrow from the text, give
+//! each value its place. Bound: [`NESTING_MAX`].
 
 use std::fmt;
 
@@ -28,7 +29,7 @@ pub(crate) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) 
     reader.object(&text[whole], 0)
 }
 
-/// Reads an array of objects: an entry of this name for each.
+/// Reads an array of objects: an entry with this name for each.
 pub(crate) fn read_list(text: &str, name: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Vec<Entry> {
     let mut reader = Reader { text, lookup, problems };
     let whole = text.trim();
@@ -56,7 +57,7 @@ impl Reader<'_> {
         self.problems.push(Problem::new("syntax", span, message));
     }
 
-    /// Where a slice of the text stands in it.
+    /// Returns the place of a slice of the text.
     fn span(&self, part: &str) -> Span {
         let start = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         start..start + part.len()
@@ -76,7 +77,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One entry, or one for each object of an array.
+    /// Returns one entry, or one for each object of an array.
     fn member(&mut self, name: &str, part: &str, depth: usize) -> Vec<Entry> {
         let span = self.span(part);
         if depth >= NESTING_MAX {
@@ -124,7 +125,7 @@ impl Reader<'_> {
         entry
     }
 
-    /// The name of a member stands before its value: the last place of `"name"` before it.
+    /// The name of a member precedes its value: it is at the last `"name"` before it.
     fn entry(&self, name: &str, value: &Span, values: Vec<Value>) -> Entry {
         let quoted = format!("\"{name}\"");
         let name_span = match self.text[..value.start].rfind(&quoted) {
@@ -167,7 +168,7 @@ impl Reader<'_> {
         }
     }
 
-    /// serde_json gives line and column (bytes) inside the part that it parsed.
+    /// serde_json reports line and column (bytes) inside the part that it parsed.
     fn syntax_error(&mut self, part: &str, error: &serde_json::Error) {
         let line_start: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let at = (line_start + error.column().saturating_sub(1)).min(part.len());

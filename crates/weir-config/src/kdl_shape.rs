@@ -1,4 +1,5 @@
-//! A look at the shape of KDL text before it is parsed: strings, comments and braces must end, and not nest too deep.
+//! Checks the shape of KDL text before it is parsed: strings, comments and braces must end, and not
+//! nest too deep.
 //!
 //! Called by `kdl_text`. It exists for two reasons: "this brace is never closed" with the place of the brace is a better
 //! message than any that a parser gives at the end of the file; and the parser is recursive, with a time that doubles
@@ -9,7 +10,7 @@ use crate::problem::{Problem, Span};
 /// Deepest nesting of braces or block comments that is read; the option table needs 2.
 pub(crate) const NESTING_MAX: usize = 8;
 
-/// The first thing that is wrong with the shape, if any.
+/// Returns the first mistake in the shape, if any.
 pub(crate) fn check(text: &str) -> Result<(), Box<Problem>> {
     let mut scanner = Scanner { text, at: 0, open: Vec::new() };
     while scanner.at < text.len() {
@@ -24,7 +25,7 @@ pub(crate) fn check(text: &str) -> Result<(), Box<Problem>> {
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
-    /// Where the open braces stand.
+    /// The places of the open braces.
     open: Vec<usize>,
 }
 
@@ -66,8 +67,8 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether a sign, with this behind it, is meant to begin a comment: at the beginning of a line, or between spaces. Else it belongs
-    /// to a word such as `#true`.
+    /// Whether a sign with this text behind it begins a comment: at the beginning of a line, or
+    /// between spaces. Otherwise it belongs to a word such as `#true`.
     fn is_comment(&self, behind: &str) -> bool {
         let before = &self.text[..self.at];
         let line = before.rsplit(is_newline).next().unwrap_or_default().trim_start();
@@ -85,7 +86,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Block comments nest.
+    /// Skips a block comment; they nest.
     fn comment(&mut self) -> Result<(), Box<Problem>> {
         let start = self.at;
         let mut depth = 0;
@@ -113,7 +114,7 @@ impl Scanner<'_> {
         Err(problem(&(start..start + 2), "this comment is never closed"))
     }
 
-    /// A quoted string: on one line, or between three quotes on several.
+    /// Skips a quoted string: on one line, or between three quotes on several.
     fn string(&mut self) -> Result<(), Box<Problem>> {
         let start = self.at;
         let several = self.rest().starts_with("\"\"\"");
@@ -135,14 +136,15 @@ impl Scanner<'_> {
         Err(unclosed_string(start, end.len()))
     }
 
-    /// What a backslash takes with it: one character, or all white space (so that a string may go on on the next line).
+    /// Returns how much a backslash covers: one character, or all white space (so that a string may
+    /// continue on the next line).
     fn escape_len(&self) -> usize {
         let behind = &self.rest()[1..];
         let space = behind.len() - behind.trim_start().len();
         if space > 0 { space } else { behind.chars().next().map_or(0, char::len_utf8) }
     }
 
-    /// `#"..."#` with any number of `#`, without escapes.
+    /// Skips `#"..."#` with any number of `#`, without escapes.
     fn raw_string(&mut self, hashes: usize) -> Result<(), Box<Problem>> {
         let start = self.at;
         let several = self.rest()[hashes..].starts_with("\"\"\"");

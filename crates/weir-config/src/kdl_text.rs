@@ -101,7 +101,7 @@ fn span_of(span: miette::SourceSpan) -> Span {
     span.offset()..span.offset() + span.len()
 }
 
-/// The place of a value; of a property only what stands behind the equals sign.
+/// Returns the place of a value; for a property only the part behind the equals sign.
 fn value_span(part: &KdlEntry) -> Span {
     let span = span_of(part.span());
     let written = part.format().map_or(0, |format| format.value_repr.len());
@@ -111,10 +111,10 @@ fn value_span(part: &KdlEntry) -> Span {
     }
 }
 
-/// What the KDL parser says, in our words where they help more.
+/// Translates the errors of the KDL parser, with clearer words for some.
 ///
-/// Braces are known to be balanced here, so what the parser says about them and about the end of the document only
-/// follows from another error.
+/// Braces are known to be balanced here, so errors about them and about the end of the document
+/// only follow from another error.
 fn syntax_problems(text: &str, error: &KdlError) -> Vec<Problem> {
     const FOLLOWING: [&str; 3] = ["No closing", "Closing '}'", "Expected end of document"];
     let mut problems: Vec<Problem> = Vec::new();
@@ -150,7 +150,8 @@ fn syntax_problem(text: &str, diagnostic: &kdl::KdlDiagnostic) -> Problem {
     }
 }
 
-/// For a bad value of a property the parser marks all up to the equals sign; what stands behind it is meant.
+/// For a bad value of a property the parser marks everything up to the equals sign; this returns
+/// the part behind it.
 fn sharpened(text: &str, span: Span) -> Span {
     match text.get(span.clone()) {
         Some(marked) if marked.ends_with('=') => span.end..span.end + word_at(text, span.end).len().max(1),
@@ -158,7 +159,7 @@ fn sharpened(text: &str, span: Span) -> Span {
     }
 }
 
-/// The bare word that an offset points at or into.
+/// Returns the bare word at an offset.
 fn word_at(text: &str, offset: usize) -> &str {
     let at = text.floor_char_boundary(offset);
     let ends = |c: char| c.is_whitespace() || matches!(c, '=' | '{' | '}' | ';' | '"');
@@ -167,7 +168,7 @@ fn word_at(text: &str, offset: usize) -> &str {
     &text[start..end]
 }
 
-/// Help for the mistakes that people make most.
+/// Returns help for the most frequent mistakes.
 fn hint(word: &str) -> Option<String> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && digits < word.len() {

@@ -1,9 +1,10 @@
 //! Configuration: KDL or JSON text, checked against one option table, compiled into an immutable [`Plan`].
 //!
-//! Text -> tree (`kdl_text`, `json_text`, with `expand` for variables) -> checked tree (`check` with the table in
-//! `options`) -> plan (`compile`); the checked tree prints itself (`print`). All problems are found in one go, each with
-//! its place (`problem`). Called by the command line. semantics: unknown words, values out of range and files that
-//! can't be used are errors; nothing is applied unless everything is valid.
+//! Text -> tree (`kdl_text`, `json_text`, with `expand` for variables) -> checked tree (`check`
+//! with the table in `options`) -> plan (`compile`); the checked tree prints itself (`print`). All
+//! problems are found in one pass, each with its place (`problem`). Called by the command line.
+//! Semantics: unknown words, values out of range and unusable files are errors; nothing is applied
+//! unless everything is valid.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -54,25 +55,25 @@ pub use units::{parse_time, time_text};
 /// A checked configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// What the workers read.
+    /// The plan for the workers.
     pub plan: Plan,
-    /// How many workers; None: one for each core that may be used.
+    /// Number of workers; None: one for each available core.
     pub workers: Option<u32>,
-    /// How to talk to the kernel.
+    /// The interface to the kernel.
     pub io: IoChoice,
     /// How workers are bound to cores.
     pub pinning: PinningChoice,
-    /// Which worker gets a new connection.
+    /// The rule for assigning a new connection to a worker.
     pub accept_by: AcceptBy,
-    /// Where the admin socket is.
+    /// The path of the admin socket.
     pub admin: AdminChoice,
-    /// Where metrics are served; None: nowhere.
+    /// The address of the metrics listener; None: no metrics.
     pub metrics: Option<SocketAddr>,
-    /// Who weir is to be after the start; None: who it is.
+    /// The user that weir becomes after the start; None: it keeps its own.
     pub user: Option<UserChoice>,
-    /// What is allowed and probably not meant.
+    /// Valid parts that are probably not intended.
     pub warnings: Option<Errors>,
-    /// What was written, with all defaults.
+    /// The written options, with all defaults.
     pub tree: Tree,
 }
 
@@ -91,10 +92,10 @@ pub enum IoChoice {
 /// `pinning` of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PinningChoice {
-    /// Each to a core of its own, which it may leave while something else takes it.
+    /// Each to its own core, which it may leave while another task uses that.
     #[default]
     Soft,
-    /// Each to a core of its own.
+    /// Each to its own core.
     Hard,
     /// To none.
     None,
@@ -103,22 +104,22 @@ pub enum PinningChoice {
 /// `accept-by` of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptBy {
-    /// One that has time for it.
+    /// A worker that has time for it.
     #[default]
     Even,
-    /// The one that the hash of its addresses and ports names.
+    /// The worker selected by a hash of addresses and ports.
     Hash,
 }
 
 /// `admin` of the document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AdminChoice {
-    /// In the directory for such sockets, if there is one that may be written to.
+    /// In the directory for such sockets, if one exists and is writable.
     #[default]
     Auto,
-    /// Nowhere.
+    /// No socket.
     Off,
-    /// Here.
+    /// At this path.
     At(PathBuf),
 }
 
@@ -134,10 +135,10 @@ pub struct UserChoice {
 }
 
 impl AdminChoice {
-    /// Reads what stands behind `admin`.
+    /// Parses the value of `admin`.
     ///
     /// # Errors
-    /// The user's fault: what is wrong with the path.
+    /// The user's fault: the mistake in the path.
     pub fn read(text: &str) -> Result<AdminChoice, String> {
         match text {
             "auto" => Ok(AdminChoice::Auto),
@@ -154,17 +155,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// As KDL that reads back to the same plan.
+    /// Returns KDL that reads back to the same plan.
     pub fn to_kdl(&self) -> String {
         print::kdl(&self.document)
     }
 
-    /// What is different in `other`, a line for each block or option. Empty: nothing.
+    /// Returns the differences in `other`, a line for each block or option. Empty: none.
     pub fn difference(&self, other: &Tree) -> Vec<String> {
         difference::lines(&self.document, &other.document)
     }
 
-    /// As JSON (indented, with a final line end) that reads back to the same plan.
+    /// Returns JSON (indented, with a final line end) that reads back to the same plan.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(&self.document).unwrap_or_default();
         text.push('\n');
@@ -172,38 +173,39 @@ impl Tree {
     }
 }
 
-/// What a configuration may ask of the world outside its text.
+/// The access of a configuration to the world outside its text.
 #[derive(Clone, Copy)]
 pub struct World<'a> {
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub variables: &'a dyn Fn(&str) -> Option<String>,
-    /// What is in a file that the configuration names, at most [`LIST_BYTES_MAX`].
+    /// Reads a file that the configuration names, at most [`LIST_BYTES_MAX`].
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
-    /// Who looks into other files.
+    /// The experts for other files.
     pub experts: Experts<'a>,
 }
 
-/// Who knows what it is not the business of this crate to understand: files, names of servers, users of this machine.
+/// Experts for things that this crate does not understand: files, names of servers, users of this
+/// machine.
 #[derive(Clone, Copy)]
 pub struct Experts<'a> {
-    /// Whether a file of users is good.
+    /// Checks a file of users.
     pub users: CheckUsers<'a>,
-    /// Whether files that TLS needs are.
+    /// Checks files for TLS.
     pub tls: CheckTls<'a>,
-    /// Whether names of servers can be looked up.
+    /// Checks that names of servers can be looked up.
     pub names: CheckNames<'a>,
-    /// Whether weir can become somebody.
+    /// Checks that weir can become a user.
     pub account: CheckAccount<'a>,
-    /// The number of a group of this machine.
+    /// Returns the number of a group of this machine.
     pub group: FindGroup<'a>,
-    /// Whether whoever asks could keep a file there.
+    /// Checks that the calling process could keep a file at a path.
     pub keeps: CheckPlace<'a>,
-    /// How packets come here.
+    /// Checks how packets arrive at this machine.
     pub arrival: CheckArrival<'a>,
 }
 
 impl Experts<'static> {
-    /// Nobody looks: all files and names are good.
+    /// No checks: all files and names are good.
     pub const NOBODY: Experts<'static> = Experts {
         users: &|_, _| Ok(1),
         tls: &|_| Ok(Vec::new()),
@@ -215,7 +217,7 @@ impl Experts<'static> {
     };
 }
 
-/// Files that TLS needs, as far as they belong together.
+/// Files for TLS, grouped as they belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFiles<'a> {
     /// The certificate of a listener and its key.
@@ -225,7 +227,7 @@ pub enum TlsFiles<'a> {
         /// The key in PEM, maybe in the same file.
         key: &'a Path,
     },
-    /// The same of the certificate that weir shows to servers.
+    /// The certificate that weir shows to servers, and its key.
     Shown {
         /// The chain in PEM.
         certificate: &'a Path,
@@ -243,7 +245,7 @@ pub enum TlsFiles<'a> {
     },
     /// The CAs that may have signed certificates of servers; None: those that the system trusts.
     Authorities(Option<&'a Path>),
-    /// What clients are judged by.
+    /// The files for the verification of clients.
     Clients {
         /// The CAs that may have signed their certificates.
         authorities: &'a Path,
@@ -254,55 +256,58 @@ pub enum TlsFiles<'a> {
     TicketKeys(&'a Path),
 }
 
-/// What the operator should know of these files, or what is wrong with them.
+/// Returns warnings for the operator about these files, or the error in them.
 pub type CheckTls<'a> = &'a dyn Fn(TlsFiles<'_>) -> Result<Vec<String>, String>;
 
-/// How many users are in a file with this content, or what is wrong with it: a line of text for each error, which begins with
-/// path and line. Knowing passwords is the business of whoever asks for them.
+/// Returns how many users are in a file with this content, or its errors: a line of text for each,
+/// which begins with path and line. Only the caller understands passwords.
 pub type CheckUsers<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<usize, Vec<String>>;
 
-/// Looks names of servers up (`host:port`). By name what is wrong with it, if anything is; names at the end that are not spoken of are good.
+/// Looks names of servers up (`host:port`). Returns an error or None for each name; missing entries
+/// at the end are good.
 pub type CheckNames<'a> = &'a dyn Fn(&DiscoveryPlan, &[&str]) -> Vec<Option<String>>;
 
-/// Whether this process is somebody, or can become him.
+/// Checks whether this process runs as a user, or can become it.
 pub type CheckAccount<'a> = &'a dyn Fn(&UserChoice) -> Result<(), Account>;
 
-/// The number of a group that is named so.
+/// Returns the number of the group with this name.
 pub type FindGroup<'a> = &'a dyn Fn(&str) -> Result<u32, Account>;
 
-/// Says why no file can be kept at a path: its directory is not there, or not writable.
+/// Returns why no file can be kept at a path: its directory does not exist, or is not writable.
 pub type CheckPlace<'a> = &'a dyn Fn(&Path) -> Result<(), String>;
 
-/// Says what is wrong with how packets come to this machine, as far as that can be known, and the way out.
+/// Returns what is wrong with the arrival of packets at this machine, as far as known, and the
+/// solution.
 pub type CheckArrival<'a> = &'a dyn Fn(Arrival) -> Option<(String, String)>;
 
-/// What a configuration needs of how packets come.
+/// The requirements of a configuration on the arrival of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Arrival {
-    /// Those of IPv4, or of IPv6, that are for others are led to sockets here.
+    /// Packets of IPv4, or of IPv6, for other machines are routed to sockets here.
     ToSockets {
-        /// Those of IPv6.
+        /// Packets of IPv6.
         is_ipv6: bool,
     },
     /// Both sides of a connection have the same addresses and ports.
     WithKeptPorts,
 }
 
-/// What is wrong with an account.
+/// A problem with an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The option that is to blame: `name` or `group`.
+    /// The option at fault: `name` or `group`.
     pub word: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// The way out.
+    /// The solution.
     pub help: String,
 }
 
-/// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
+/// Checks and compiles a configuration. `name` is its name in messages; one that ends in `.json`
+/// contains JSON.
 ///
-/// Variables come from the environment of the process. What is in files of users and certificates is not looked at, and no name is
-/// looked up.
+/// Variables come from the environment of the process. The contents of files of users and
+/// certificates are not checked, and no name is looked up.
 ///
 /// # Errors
 /// The user's fault: everything that is wrong, with places.
@@ -310,7 +315,7 @@ pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
     parse_with(text, name, Experts::NOBODY)
 }
 
-/// The same with these experts, who may block.
+/// Checks and compiles a configuration with these experts, which may block.
 ///
 /// # Errors
 /// As [`parse`].
@@ -319,7 +324,7 @@ pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config
     parse_in(text, name, World { variables: &variables, read: &file::read_list, experts })
 }
 
-/// Like [`parse`], in a world of the caller's making.
+/// Checks and compiles a configuration in a world that the caller provides.
 ///
 /// # Errors
 /// As [`parse`].
@@ -337,7 +342,7 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
         return Err(Errors::new(name, text, vec![problem]));
     }
     if broken || entries.is_empty() {
-        // Without a tree all further messages would be about things that are only unreadable.
+        // Without a tree all further messages would only follow from that.
         return Err(Errors::new(name, text, problems));
     }
     let whole = tree::Entry { entries, ..tree::Entry::default() };

@@ -1,5 +1,6 @@
-//! The option table as a page for man(5), `weir.kdl(5)`: what the pages that docs/configuration.md
-//! lists have, for a terminal. Called by `weir man`, from which packages are built. Pure; the language is that of man(7).
+//! The option table as a page for man(5), `weir.kdl(5)`: the content of docs/configuration.md, for
+//! a terminal. Called by `weir man`, which package builds use. Pure; the language is that of
+//! man(7).
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use crate::options::DOCUMENT;
 use crate::reference::default;
 use crate::schema::{Block, Row};
 
-/// What the page shows; a test reads it as a configuration.
+/// The example on the page; a test reads it as a configuration.
 const EXAMPLE: &str = r#"listen "0.0.0.0:8080"
 upstream "app" {
     server "10.0.0.1:9090" weight=50
@@ -18,7 +19,7 @@ route { proxy "app"; }
 route host="old.example.org" { redirect "https://www.example.org$request_uri"; }
 "#;
 
-/// How it is written, a paragraph each.
+/// The language of the configuration, a paragraph each.
 const LANGUAGE: &[&str] = &[
     "A configuration is one document in KDL 2 (https://kdl.dev). `weir check` says everything that is wrong with it, with \
      line and column; `weir check --print` shows it with every default.",
@@ -33,7 +34,7 @@ const LANGUAGE: &[&str] = &[
      several times is an array of objects, and what has no name in KDL has the one that is marked with * here.",
 ];
 
-/// The page.
+/// Returns the page.
 pub fn manual() -> String {
     let mut out = String::from(".TH weir.kdl 5 \"\" \"weir\" \"Configuration\"\n.nh\n.ad l\n");
     out.push_str(".SH NAME\nweir.kdl \\- configuration of the proxy weir\n");
@@ -53,7 +54,7 @@ pub fn manual() -> String {
     out
 }
 
-/// `written`: blocks inside of others that stand in the page already, with what is around them.
+/// `written`: nested blocks that are on the page already, with the blocks around them.
 fn write_block(out: &mut String, block: &'static Block, path: &'static str, written: &mut Vec<[&'static str; 2]>) {
     let place = [block.name, path];
     if !path.is_empty() && written.contains(&place) {
@@ -83,7 +84,7 @@ fn paragraph(out: &mut String, text: &str) {
     let _ = writeln!(out, ".PP\n{}", guarded(&marked(text)));
 }
 
-/// What stands in backticks is bold.
+/// Makes text in backticks bold.
 fn marked(text: &str) -> String {
     let mut out = String::new();
     for (at, part) in text.split('`').enumerate() {
@@ -95,7 +96,7 @@ fn marked(text: &str) -> String {
     out
 }
 
-/// A line that stands as it is.
+/// Escapes a line so that it is printed literally.
 fn escaped(line: &str) -> String {
     guarded(&escaped_inside(line))
 }
@@ -104,15 +105,15 @@ fn escaped_inside(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti").replace('^', "\\(ha").replace('\'', "\\(aq")
 }
 
-/// A line that does not begin as a request of roff does.
+/// Guards a line that would begin like a roff request.
 fn guarded(line: &str) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the page has every option once where it belongs, its example is a configuration, and no line is taken for a request of roff
-    //! that is none. How: the option table beside the page.
+    //! Proves: the page has every option once where it belongs, its example is a configuration, and
+    //! no line is mistaken for a roff request. How: the option table beside the page.
 
     use super::*;
 

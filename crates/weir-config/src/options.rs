@@ -1,6 +1,7 @@
-//! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
-//! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `tcp` in `options/tcp.rs`, what sockets have in `options/sockets.rs`, `compress` in `options/compress.rs`, `cache` in `options/cache.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
+//! The option table: every word of the configuration, one row each. No other part of weir knows their defaults as text;
+//! a test compares them with `Default` of the plan. Each large block has its own file: `options/forward.rs`,
+//! `options/route.rs`, `options/tcp.rs`, `options/sockets.rs` (options of sockets), `options/compress.rs`,
+//! `options/cache.rs`, `options/shield.rs`, `options/tls.rs`.
 
 mod cache;
 mod compress;

@@ -9,10 +9,10 @@ use crate::expand::escape;
 use crate::schema::Setting;
 use crate::units::{size_text, time_text};
 
-/// Options of a block without blocks inside stand on one line up to this many; more get a line each.
+/// Options of a block without blocks inside are on one line up to this many; more get a line each.
 const ON_ONE_LINE_MAX: usize = 5;
 
-/// The document as KDL, every option on it.
+/// Returns the document as KDL with every option.
 pub(crate) fn kdl(document: &Checked) -> String {
     let mut out = String::new();
     for option in &document.options {
@@ -58,7 +58,7 @@ fn option_node(option: &Chosen) -> String {
     format!("{} {}", option.row.name, values(option)).trim_end().to_owned()
 }
 
-/// The values of an option, as they are written.
+/// Returns the values of an option, as they are written.
 pub(crate) fn values(option: &Chosen) -> String {
     option.settings.iter().map(value).collect::<Vec<_>>().join(" ")
 }
@@ -70,13 +70,13 @@ fn value(setting: &Setting) -> String {
         Setting::Count(number) => number.to_string(),
         Setting::Flag(flag) => format!("#{flag}"),
         Setting::Text(text) => quoted(&escape(text)),
-        // What begins with a digit would be a number.
+        // A word that begins with a digit would be a number.
         Setting::Word(word) if word.starts_with(|first: char| first.is_ascii_digit()) => quoted(word),
         Setting::Word(word) => (*word).to_owned(),
     }
 }
 
-/// A KDL string; what could be mistaken for syntax or is invisible is escaped.
+/// Returns a KDL string; characters that are invisible or could be mistaken for syntax are escaped.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -99,7 +99,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 impl Serialize for Checked {
-    /// An object: options by name, a block that may repeat as an array of objects.
+    /// Writes an object: options by name, a block that may repeat as an array of objects.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for option in &self.options {

@@ -1,7 +1,9 @@
-//! What is wrong with a configuration: every problem found, with its place, as text for people and as JSON.
+//! Problems of a configuration: every one that was found, with its place, as text for people and as
+//! JSON.
 //!
-//! Made by all steps of weir-config, rendered by the command line. Bound: at most [`PROBLEMS_MAX`] problems are kept,
-//! the rest is counted. Spans are clamped to the text before they are drawn, so a wrong span can't end the program.
+//! Made by all steps of weir-config, rendered by the command line. Bound: at most [`PROBLEMS_MAX`]
+//! problems are kept, the rest is counted. Spans are clamped to the text before they are drawn, so
+//! a wrong span cannot crash the program.
 
 use std::fmt::{self, Display, Write as _};
 use std::ops::Range;
@@ -9,49 +11,49 @@ use std::ops::Range;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode};
 use serde::Serialize;
 
-/// Problems that are kept of one configuration; more than anybody reads.
+/// Problems of one configuration that are kept; more than anyone reads.
 pub const PROBLEMS_MAX: usize = 100;
 
 /// A byte range of the configuration text.
 pub(crate) type Span = Range<usize>;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// A stable word for programs, such as `unknown-option`.
     pub code: &'static str,
-    /// What is wrong, in one sentence.
+    /// The problem, in one sentence.
     pub message: String,
-    /// What stands below the marked text; may be empty.
+    /// The text below the marked text; may be empty.
     pub label: String,
-    /// What to do about it.
+    /// The solution.
     pub help: Option<String>,
-    /// The offending bytes; None when there is no text (an unreadable file).
+    /// The offending bytes; None without a text (an unreadable file).
     pub span: Option<Span>,
     /// A second place that explains the first, such as an earlier definition.
     pub related: Option<(Span, &'static str)>,
 }
 
 impl Problem {
-    /// A problem at a place in the text.
+    /// Returns a problem at a place in the text.
     pub(crate) fn new(code: &'static str, span: &Span, message: impl Into<String>) -> Problem {
         let message = message.into();
         Problem { code, message, label: String::new(), help: None, span: Some(span.clone()), related: None }
     }
 
-    /// A problem of the file as a whole.
+    /// Returns a problem of the file as a whole.
     pub(crate) fn of_file(code: &'static str, message: impl Into<String>) -> Problem {
         let message = message.into();
         Problem { code, message, label: String::new(), help: None, span: None, related: None }
     }
 
-    /// Puts words below the marked text.
+    /// Sets the text below the marked text.
     pub(crate) fn label(mut self, label: impl Into<String>) -> Problem {
         self.label = label.into();
         self
     }
 
-    /// Says what to do.
+    /// Sets the solution.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
@@ -64,7 +66,8 @@ impl Problem {
     }
 }
 
-/// Everything that is wrong with one configuration, or all that is odd about it, in the order of the text. Never empty.
+/// All problems of one configuration, or all warnings about it, in the order of the text. Never
+/// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
     name: String,
@@ -83,23 +86,23 @@ impl Errors {
         Errors { name: name.to_owned(), text: text.to_owned(), problems, dropped, severity: Severity::Error }
     }
 
-    /// The same for what doesn't hinder weir.
+    /// Returns warnings, which do not stop weir.
     pub(crate) fn warnings(name: &str, text: &str, problems: Vec<Problem>) -> Errors {
         Errors { severity: Severity::Warning, ..Errors::new(name, text, problems) }
     }
 
-    /// The problems, in the order of the text.
+    /// Returns the problems, in the order of the text.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// How many there are, with those that were not kept.
+    /// Returns the number of problems, including those that were not kept.
     pub fn count(&self) -> usize {
         self.problems.len() + self.dropped
     }
 
-    /// The report for people: one snippet a problem, then a line that counts them. `colour` adds terminal escapes;
-    /// `columns` is the width to wrap at.
+    /// Returns the report for people: one snippet a problem, then a line that counts them. `colour`
+    /// adds terminal escapes; `columns` is the width to wrap at.
     pub fn render(&self, colour: bool, columns: usize) -> String {
         let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(columns.max(40)).with_links(false);
@@ -118,8 +121,8 @@ impl Errors {
         out
     }
 
-    /// The report for programs: an object with `file` and `errors`, each with `line` and `column` from 1 (columns
-    /// count characters).
+    /// Returns the report for programs: an object with `file` and `errors`, each with `line` and
+    /// `column` from 1 (columns count characters).
     pub fn to_json(&self) -> serde_json::Value {
         let errors: Vec<_> = self.problems.iter().map(|problem| self.json_of(problem)).collect();
         serde_json::json!({ "file": self.name, "count": self.count(), "errors": errors })
@@ -169,21 +172,21 @@ impl Display for Errors {
 
 impl std::error::Error for Errors {}
 
-/// Line and column, both from 1, of a byte offset; columns count characters.
+/// Returns line and column, both from 1, of a byte offset; columns count characters.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = &text[..clamp(text, &(offset..offset)).start];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The range, moved onto character boundaries inside the text.
+/// Returns the range, moved onto character boundaries inside the text.
 fn clamp(text: &str, span: &Span) -> Span {
     let start = text.floor_char_boundary(span.start);
     let end = text.floor_char_boundary(span.end.max(start));
     start..end
 }
 
-/// A problem together with its text, as miette wants it.
+/// A problem together with its text, for miette.
 struct Report<'a> {
     problem: &'a Problem,
     source: &'a NamedSource<String>,
@@ -243,12 +246,12 @@ impl Diagnostic for Report<'_> {
     }
 }
 
-/// The nearest of `words` to what was written, if it is near enough to be meant.
+/// Returns the nearest of `words` to the written one, if it is similar enough.
 pub(crate) fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(&written.to_lowercase().replace('_', "-"), words)
 }
 
-/// The name that was probably meant, if one is near.
+/// Returns the name that was probably intended, if one is similar enough.
 pub fn closest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()

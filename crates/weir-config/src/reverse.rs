@@ -1,4 +1,4 @@
-//! The configuration that `weir reverse` stands for. Called by the command line, which prints it or runs it.
+//! The configuration behind `weir reverse`. Called by the command line, which prints it or runs it.
 
 use std::fmt::Write as _;
 
@@ -7,20 +7,21 @@ use weir_proxy::plan::ORIGINAL_DESTINATION;
 use crate::expand::escape;
 use crate::print::quoted;
 
-/// What can be said on the command line of `weir reverse`. Texts are checked when the result is parsed.
+/// The options of `weir reverse` on the command line. Texts are checked when the result is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Reverse {
     /// `address:port` of each listener.
     pub listen: Vec<String>,
-    /// The certificate with which clients speak TLS; None: they don't.
+    /// The certificate for TLS with clients; None: no TLS.
     pub cert: Option<String>,
     /// Its key; None: it is in the same file.
     pub key: Option<String>,
-    /// Each server: `host:port`, `http://host` with or without a port, or `https://host` with or without a port of all of them.
+    /// Each server: `host:port`, `http://host` with or without a port, or `https://host` with or
+    /// without a port for all of them.
     pub to: Vec<String>,
     /// Connections kept to each server; None leaves the default.
     pub connections_min: Option<u32>,
-    /// Connections to each server for what shares them; None leaves the default.
+    /// Connections to each server for requests that share them; None leaves the default.
     pub connections: Option<u32>,
     /// Connections to each server when others are held; None leaves the default.
     pub connections_max: Option<u32>,
@@ -32,21 +33,21 @@ pub struct Reverse {
     pub common: Common,
 }
 
-/// What can be said of each proxy on the command line: how to run. None leaves the default.
+/// The command line options of each proxy: how to run. None leaves the default.
 #[derive(Debug, Clone, Default)]
 pub struct Common {
-    /// What stands for `workers`.
+    /// The value of `workers`.
     pub workers: Option<u32>,
-    /// What stands for `io`.
+    /// The value of `io`.
     pub io: Option<String>,
-    /// What stands for `admin`.
+    /// The value of `admin`.
     pub admin: Option<String>,
-    /// What stands for `metrics`.
+    /// The value of `metrics`.
     pub metrics: Option<String>,
 }
 
 impl Common {
-    /// The lines at the top of a configuration.
+    /// Returns the lines at the top of a configuration.
     pub(crate) fn to_kdl(&self) -> String {
         let mut out = String::new();
         if let Some(workers) = self.workers {
@@ -62,7 +63,7 @@ impl Common {
 }
 
 impl Reverse {
-    /// The configuration as KDL: only what differs from the defaults.
+    /// Returns the configuration as KDL: only values that differ from the defaults.
     pub fn to_kdl(&self) -> String {
         let mut out = self.common.to_kdl();
         for address in &self.listen {
@@ -101,7 +102,7 @@ impl Reverse {
 }
 
 impl Reverse {
-    /// What stands behind an address whose clients speak TLS.
+    /// Returns the text behind an address whose clients speak TLS.
     fn tls(&self) -> String {
         let Some(cert) = &self.cert else { return String::new() };
         let key = self.key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
@@ -110,7 +111,7 @@ impl Reverse {
 }
 
 impl Reverse {
-    /// What of `to` no configuration can say, and what to write instead; None: nothing is.
+    /// Returns why no configuration can express `to`, and what to write instead; None: it can.
     pub fn fault(&self) -> Option<String> {
         let one = self.to.iter().find_map(|server| Server::fault(server));
         one.or_else(|| {
@@ -128,14 +129,14 @@ impl Reverse {
 
 /// A server as `--to` names it.
 struct Server {
-    /// `host:port`, or what stands there if it is none.
+    /// `host:port`, or the given text if it is none.
     address: String,
-    /// It is spoken TLS to, or not; None: nothing is said of that.
+    /// Whether its URL asks for TLS; None: not stated.
     sealed: Option<bool>,
 }
 
 impl Server {
-    /// Of a URL, or of an address with or without a port.
+    /// Parses a URL, or an address with or without a port.
     fn of(text: &str) -> Server {
         let (sealed, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Some(true), rest),
@@ -148,7 +149,8 @@ impl Server {
         Server { address: if takes_port { format!("{rest}:{port}") } else { rest.to_owned() }, sealed }
     }
 
-    /// Why it can't be a server, and what to write instead; None: the configuration says it, or nothing is wrong.
+    /// Returns why it cannot be a server, and what to write instead; None: the configuration
+    /// reports it, or nothing is wrong.
     fn fault(text: &str) -> Option<String> {
         let wrong = |why: &str| Some(format!("--to {text}: {why}"));
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -181,13 +183,13 @@ impl Server {
     }
 }
 
-/// Whether a port stands behind a host.
+/// Whether a host has a port behind it.
 fn has_port(authority: &str) -> bool {
     let bare_ipv6 = authority.parse::<std::net::Ipv6Addr>().is_ok();
     !bare_ipv6 && authority.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'))
 }
 
-/// A string that is taken as it is: the shell has expanded what there was to expand.
+/// Returns a literal string: the shell has already expanded variables.
 pub(crate) fn literal(text: &str) -> String {
     quoted(&escape(text))
 }
@@ -228,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The servers of the plan, and whether they are spoken TLS to; or what is said.
+    /// Returns the servers of the plan, and whether they use TLS; or the message.
     fn servers(to: &[&str]) -> Result<(Vec<String>, bool), String> {
         let to = to.iter().map(|server| (*server).to_owned()).collect();
         let reverse = Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };

@@ -1,6 +1,6 @@
-//! What the option table is made of: blocks, rows, and the kinds of values that rows take.
+//! The elements of the option table: blocks, rows, and the kinds of values that rows take.
 //!
-//! `options` holds the table itself, `check` applies it, `print` and `reference` write it out.
+//! `options` has the table itself, `check` applies it, `print` and `reference` write it out.
 
 use std::fmt::{self, Display};
 
@@ -14,25 +14,27 @@ pub(crate) struct Block {
     pub(crate) name: &'static str,
     /// One sentence for the reference.
     pub(crate) help: &'static str,
-    /// What stands behind the word without a name; in JSON, and if one likes in KDL, it has the name of the row.
+    /// The values behind the word without a name; in JSON, and optionally in KDL, they have the
+    /// name of the row.
     pub(crate) positional: &'static [Row],
     /// Options, as `name=value` on the line or `name value` in the braces.
     pub(crate) options: &'static [Row],
-    /// Further ones, which another block has as well.
+    /// Further options, which another block has in common.
     pub(crate) shared: &'static [Row],
     /// Blocks inside.
     pub(crate) blocks: &'static [Block],
-    /// Whether it may stand more than once. One that may not is filled with defaults when it is missing,
-    /// unless something must be written in it.
+    /// Whether it may occur more than once. One that may not is filled with defaults when it is
+    /// missing, unless it has required options.
     pub(crate) repeats: bool,
-    /// It has an effect only when this option of the block around it is one of these words; otherwise it may not stand there.
+    /// It has an effect only when this option of the block around it is one of these words;
+    /// otherwise it is not allowed there.
     pub(crate) with: Option<(&'static str, &'static [&'static str])>,
-    /// The word that begins it is one of those that its first positional row takes: `allow ...`. By its name it is known in JSON,
-    /// where blocks of one name keep their order.
+    /// The word that begins it is one of the values of its first positional row: `allow ...`. JSON
+    /// uses its name instead, where blocks with one name keep their order.
     pub(crate) by_word: bool,
 }
 
-/// What most blocks are like.
+/// The usual values of blocks.
 pub(crate) const BLOCK: Block = Block {
     name: "",
     help: "",
@@ -54,34 +56,36 @@ pub(crate) struct Row {
     pub(crate) help: &'static str,
 }
 
-/// What an option is when nothing is written.
+/// The value of an option that is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Default {
     /// It must be written.
     Required,
-    /// It is simply not there.
+    /// The option is absent.
     Absent,
-    /// This value, as one would write it.
+    /// This value, as it would be written.
     Is(&'static str),
-    /// This number, or what the named other option of the block is when that is more.
+    /// This number, or the value of the named other option of the block if that is more.
     AtLeast(&'static str, &'static str),
-    /// The first value; the last one where one of the other options of the block is written, of those with a word: that.
+    /// The first value; the last one if one of the other options of the block is written, for those
+    /// with a word with that value.
     Beside(&'static str, &'static [(&'static str, Option<&'static str>)], &'static str),
-    /// This value, unless the named other option of the block is written: the two exclude each other.
+    /// This value, unless the named other option of the block is written: the two exclude each
+    /// other.
     Unless(&'static str, &'static str),
-    /// The last, when the named other option of the block is one of these words. Otherwise it may not be written, because it
-    /// would have no effect.
+    /// The last, when the named other option of the block is one of these words. Otherwise it may
+    /// not be written, because it would have no effect.
     With(&'static str, &'static [&'static str], &'static Default),
     /// The last, unless the named other option is one of these words. Then it may not be written.
     Without(&'static str, &'static [&'static str], &'static Default),
-    /// The last, where the named other option is written. Elsewhere it may not be written.
+    /// The last, if the named other option is written. Otherwise it may not be written.
     Given(&'static str, &'static Default),
 }
 
-/// Checks a text and gives its canonical form.
+/// Checks a text and returns its canonical form.
 pub(crate) type TextCheck = fn(&str) -> Result<String, String>;
 
-/// What values an option takes.
+/// The values that an option takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     /// A time in microseconds, at least and at most.
@@ -90,15 +94,15 @@ pub(crate) enum Kind {
     Size(u64, u64),
     /// A whole number, at least and at most.
     Count(u64, u64),
-    /// `#true` or `#false`; `on` and `off` say the same.
+    /// `#true` or `#false`; `on` and `off` are equivalent.
     Flag,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Text that a function accepts, with what to call it.
+    /// Text that a function accepts, with a description of it.
     Text(&'static str, TextCheck),
-    /// Several texts that a function accepts each; none when empty.
+    /// Several texts, each of which a function accepts; may be empty.
     List(&'static str, TextCheck),
-    /// A word that stands for "no value", or else what the other kind takes.
+    /// A word for "no value", or a value of the other kind.
     Or(&'static str, &'static Kind),
 }
 
@@ -120,27 +124,27 @@ pub(crate) enum Setting {
 }
 
 impl Block {
-    /// The row of this name.
+    /// Returns the row with this name.
     pub(crate) fn row(&self, name: &str) -> Option<&'static Row> {
         self.rows().find(|row| row.name == name)
     }
 
-    /// Whether something must be written in it: then it is there only when it stands there.
+    /// Whether it has a required option: then it exists only when it is written.
     pub(crate) fn needs_something(&self) -> bool {
         self.rows().any(|row| row.default == Default::Required)
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &'static Row> {
         self.positional.iter().chain(self.options).chain(self.shared)
     }
 
-    /// Every word that may stand inside.
+    /// Returns every word that is valid inside.
     pub(crate) fn words(&self) -> impl Iterator<Item = &'static str> {
         self.rows().map(|row| row.name).chain(self.blocks.iter().flat_map(|block| block.beginnings()))
     }
 
-    /// The words that it may begin with, as one writes it.
+    /// Returns the words that it may begin with, as written.
     pub(crate) fn beginnings(&self) -> Vec<&'static str> {
         match self.positional.first() {
             Some(row) if self.by_word => row.kind.words(),
@@ -150,12 +154,12 @@ impl Block {
 }
 
 impl Kind {
-    /// Whether several values may stand.
+    /// Whether it takes several values.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self, Kind::List(..))
     }
 
-    /// The words that may stand, for suggestions.
+    /// Returns the valid words, for suggestions.
     fn words(&self) -> Vec<&'static str> {
         match self {
             Kind::Word(words) => words.to_vec(),
@@ -167,12 +171,12 @@ impl Kind {
     /// Checks a value as written.
     ///
     /// # Errors
-    /// What is wrong with it, for the user.
+    /// The mistake in it, for the user.
     pub(crate) fn check(&self, scalar: &Scalar) -> Result<Setting, String> {
         match (self, scalar) {
             (Kind::Or(word, _), Scalar::Text(text)) if text == word => Ok(Setting::Word(word)),
             (Kind::Or(_, other), _) => other.check(scalar).map_err(|message| {
-                // Words of both kinds may stand, so "expected" names both.
+                // Words of both kinds are valid, so "expected" names both.
                 let message = if message == other.expected() { self.expected() } else { message };
                 self.with_words(scalar, message)
             }),
@@ -185,7 +189,7 @@ impl Kind {
             (Kind::Count(min, max), Scalar::Integer(number)) => {
                 self.ranged_wide(*number, *min, *max).map(Setting::Count)
             }
-            // What a variable expands to is text.
+            // The expansion of a variable is text.
             (Kind::Count(min, max), Scalar::Text(text)) if is_digits(text) => {
                 let number = text.parse().map_err(|_| self.expected())?;
                 self.ranged(number, *min, *max).map(Setting::Count)
@@ -210,7 +214,7 @@ impl Kind {
         }
     }
 
-    /// The message, or the nearest word when a word was probably meant.
+    /// Returns the message, or the nearest word when a word was probably intended.
     fn with_words(&self, scalar: &Scalar, message: String) -> String {
         let Scalar::Text(text) = scalar else { return message };
         if let Some(say) = crate::habits::value(text, &self.words()) {
@@ -243,7 +247,7 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Display for Kind {
-    /// What one may write, for messages and the reference.
+    /// Writes the valid values, for messages and the reference.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Time(min, max) => write!(f, "a time from {} to {}", time_text(*min), time_text(*max)),

@@ -1,4 +1,5 @@
-//! Lists of servers in files of their own (`servers-from`): text -> servers as they are written. Called when a file has changed, and to check.
+//! Lists of servers in separate files (`servers-from`): text -> servers as they are written. Called
+//! when a file has changed, and for checks.
 
 use weir_proxy::plan::ServerPlan;
 
@@ -7,11 +8,12 @@ use crate::problem::{Errors, Problem};
 use crate::tree::{Entry, Scalar, Value};
 use crate::{check, json_text, kdl_text, options};
 
-/// The servers of a list: `server` with its options in KDL, or where the name ends in `.json` an array of objects with the same. A list
-/// without any is taken for a mistake. Variables are not expanded.
+/// Returns the servers of a list: `server` with its options in KDL, or, if the name ends in
+/// `.json`, an array of objects with the same options. An empty list is a mistake. Variables are
+/// not expanded.
 ///
 /// # Errors
-/// The fault of whoever wrote it: everything that is wrong, with places.
+/// The author's fault: everything that is wrong, with places.
 pub fn parse_servers(bytes: &[u8], name: &str) -> Result<Vec<ServerPlan>, Errors> {
     let text = String::from_utf8_lossy(bytes);
     let mut problems = Vec::new();
@@ -32,10 +34,11 @@ pub fn parse_servers(bytes: &[u8], name: &str) -> Result<Vec<ServerPlan>, Errors
     if problems.is_empty() { Ok(all) } else { Err(Errors::new(name, &text, problems)) }
 }
 
-/// One server that stands in no file: where it is, and options of `server` with their values, as one writes them.
+/// Returns one server that is in no file, from its address and options of `server` with their
+/// values, as written.
 ///
 /// # Errors
-/// The fault of whoever wrote it: what is wrong, in one line each.
+/// The author's fault: the mistakes, in one line each.
 pub fn parse_server(address: &str, written: &[(String, String)]) -> Result<ServerPlan, String> {
     let value = |text: &str| vec![Value { scalar: Scalar::Text(text.to_owned()), span: 0..0 }];
     let option =
@@ -56,7 +59,8 @@ pub fn parse_server(address: &str, written: &[(String, String)]) -> Result<Serve
 
 #[cfg(test)]
 mod tests {
-    //! Proves: both forms say the same, and what is wrong is said with its place. How: examples.
+    //! Proves: both forms are equivalent, and mistakes are reported with their places. How:
+    //! examples.
 
     use super::*;
 

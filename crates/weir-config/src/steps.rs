@@ -1,6 +1,8 @@
-//! Counts steps of work in tests, which bound them where a time would depend on the machine. Elsewhere it does nothing.
+//! Counts steps of work in tests, which bound them where a time would depend on the machine.
+//! Otherwise it does nothing.
 //!
-//! A step is a look at a block or a comparison of two names. Called by `difference`, `check` and `compile`.
+//! A step is a look at a block or a comparison of two names. Called by `difference`, `check` and
+//! `compile`.
 
 #[cfg(test)]
 thread_local! {
@@ -16,7 +18,7 @@ pub(crate) fn add(count: usize) {
     let _ = count;
 }
 
-/// The steps of this thread so far.
+/// Returns the steps of this thread so far.
 #[cfg(test)]
 pub(crate) fn counted() -> usize {
     COUNTED.with(std::cell::Cell::get)
@@ -24,8 +26,9 @@ pub(crate) fn counted() -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: to read a configuration and to compare two is work that grows with the number of blocks, not with its square, whatever list is
-    //! long and whatever is different in it. How: each list with thousands of blocks; steps are counted.
+    //! Proves: the work to read a configuration and to compare two grows with the number of blocks,
+    //! not with its square, whichever list is long and whatever differs in it. How: each list with
+    //! thousands of blocks; steps are counted.
 
     use super::counted;
     use crate::{Tree, parse};
@@ -37,7 +40,8 @@ mod tests {
     struct List {
         document: fn(&[String]) -> String,
         line: fn(usize, u8) -> String,
-        /// Lines of a difference when each has the other form: a changed block without a key goes and comes.
+        /// Lines of a difference when each has the other form: a changed block without a key is
+        /// removed and added.
         changes: usize,
     }
 
@@ -75,7 +79,7 @@ mod tests {
             },
             changes: 2 * MANY,
         },
-        // All of one place, told apart by their methods.
+        // All at one place, distinguished by their methods.
         List {
             document: routes,
             line: |at, form| {
@@ -83,7 +87,7 @@ mod tests {
             },
             changes: 2 * MANY,
         },
-        // Each with an upstream of its own, which others stand in for.
+        // Each with its own upstream, which is a fallback of others.
         List {
             document: |lines| format!("listen \"127.0.0.1:1\"\n{}\n", lines.join("\n")),
             line: |at, form| {
@@ -99,7 +103,7 @@ mod tests {
         },
     ];
 
-    /// Reads a document; how many steps that was.
+    /// Reads a document; returns the number of steps as well.
     fn read(list: &List, lines: &[String]) -> (Tree, usize) {
         let (text, before) = ((list.document)(lines), counted());
         let config = parse(&text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}"));
@@ -131,7 +135,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with each block costs no more.
+    /// A problem in each block costs no more.
     #[test]
     fn unknown_names_are_few_steps() {
         let text: Vec<String> = (0..MANY)

@@ -1,6 +1,6 @@
 //! Checks of text values, each with its canonical form: addresses, names, patterns. Called through the option table.
 //!
-//! Nothing here touches the network: names of servers are resolved when the plan is compiled.
+//! Nothing here uses the network: names of servers are resolved when the plan is compiled.
 
 pub(crate) mod cache;
 pub(crate) mod compress;
@@ -24,7 +24,7 @@ const ACCOUNT_BYTES_MAX: usize = 32;
 /// Longest path of a unix socket, without its final zero; unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// Where clients are listened for: `address:port`, or `unix:` and the path of a socket.
+/// The address of a listener: `address:port`, or `unix:` and the path of a socket.
 pub(crate) fn listener(text: &str) -> Result<String, String> {
     match text.strip_prefix(UNIX) {
         Some(path) => socket_at(path, "weir.sock"),
@@ -70,7 +70,7 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     })
 }
 
-/// Why an address is none that weir can use, if it is one of a kind that others can. `to`: what it is for, in words.
+/// Returns why weir cannot use an address, if it is of a kind that other programs can. `to`: its purpose, in words.
 fn other_socket(text: &str, to: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -88,7 +88,7 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
     })
 }
 
-/// What an IPv6 address without brackets may mean: its last group can be meant as a port.
+/// Returns the likely meaning of an IPv6 address without brackets: its last group may be a port.
 fn in_brackets(text: &str) -> String {
     let with_port = text.rsplit_once(':').filter(|(address, port)| {
         let address = if address.ends_with(':') { format!("{address}:") } else { (*address).to_owned() };
@@ -149,12 +149,12 @@ pub(crate) fn peer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// As [`server_address`], or where the client has connected to.
+/// As [`server_address`], or the client's original destination.
 pub(crate) fn server_place(text: &str) -> Result<String, String> {
     if text == ORIGINAL_DESTINATION { Ok(text.to_owned()) } else { server_address(text) }
 }
 
-/// Where connections to servers come from: an address, or `client`.
+/// The source of connections to servers: an address, or `client`.
 pub(crate) fn source(text: &str) -> Result<String, String> {
     if text == "client" {
         return Ok(text.to_owned());
@@ -171,7 +171,7 @@ pub(crate) fn source(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a congestion control, as the kernel has them (include/net/tcp.h: TCP_CA_NAME_MAX).
+/// The name of a congestion control, as in the kernel (include/net/tcp.h: TCP_CA_NAME_MAX).
 pub(crate) fn congestion(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
@@ -219,7 +219,7 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The path of a unix socket, such as one of this name, with [`UNIX`] in front.
+/// The path of a unix socket, such as one with this name, behind [`UNIX`].
 fn socket_at(path: &str, name: &str) -> Result<String, String> {
     if let Some(path) = path.strip_prefix("//") {
         return Err(format!("`{UNIX}` has no slashes of its own: write {UNIX}/{}", path.trim_start_matches('/')));
@@ -249,7 +249,7 @@ pub(crate) fn codes(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a `failover` rule counts.
+/// The symptom of a `failover` rule.
 pub(crate) fn symptom(text: &str) -> Result<String, String> {
     match Symptom::parse(text) {
         Some(symptom) => Ok(symptom.to_string()),
@@ -271,7 +271,7 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What to write where an address stands in place of the name of an upstream; None: it is none.
+/// Returns what to write if an address is given in place of the name of an upstream; None: it is no address.
 fn place_for_name(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let address = if text.starts_with(UNIX) { text } else { rest.split('/').next().unwrap_or_default() };
@@ -316,7 +316,7 @@ fn bracketed(name: &str) -> bool {
         .is_some_and(|inside| inside.parse::<IpAddr>().is_ok())
 }
 
-/// The path of a route, in the form that requests are normalised to.
+/// The path of a route, in the normalised form of requests.
 pub(crate) fn route_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
         return Err("a path begins with `/`".to_owned());
@@ -334,7 +334,7 @@ pub(crate) fn route_path(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A method: a token, RFC 9110 §9.1. Methods are compared with case, so small letters are nearly always a mistake.
+/// A method: a token, RFC 9110 §9.1. Methods are compared with case, so lower case is nearly always a mistake.
 pub(crate) fn method(text: &str) -> Result<String, String> {
     if !is_token(text) {
         return Err(format!("`{text}` is not a method"));
@@ -346,7 +346,7 @@ pub(crate) fn method(text: &str) -> Result<String, String> {
     Ok(upper)
 }
 
-/// What clients may speak: names of RFC 7301's registry, in which case does not count here.
+/// A protocol for clients: a name of RFC 7301's registry, compared without case here.
 pub(crate) fn protocol(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     match lower.as_str() {
@@ -357,7 +357,7 @@ pub(crate) fn protocol(text: &str) -> Result<String, String> {
     }
 }
 
-/// What requests are hashed by. Names of fields are compared without case, those of cookies with it.
+/// The key that requests are hashed by. Names of fields are compared without case, those of cookies with it.
 pub(crate) fn balance_key(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         None if text == "uri" || text == "client-ip" => Ok(text.to_owned()),
@@ -382,7 +382,7 @@ pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
     Err("a path begins with `/` and has neither `;` nor spaces".to_owned())
 }
 
-/// Text that others should not know.
+/// A text that others must not know.
 pub(crate) fn secret(text: &str) -> Result<String, String> {
     if text.len() < 16 {
         return Err("a secret has at least 16 characters: `head -c 24 /dev/urandom | base64` makes one".to_owned());
@@ -435,12 +435,12 @@ pub(crate) fn network(text: &str) -> Result<String, String> {
     Ok(format!("{address}/{bits}"))
 }
 
-/// The same, or all who come over a unix socket.
+/// A range, one address, or all clients over a unix socket.
 pub(crate) fn peers(text: &str) -> Result<String, String> {
     if text == UNIX || text == "unix" { Ok(UNIX.to_owned()) } else { network(text) }
 }
 
-/// Where lines of the access log go.
+/// The destination of the access log.
 pub(crate) fn log_destination(text: &str) -> Result<String, String> {
     match text {
         "" => Err("a path, `stdout` or `off`".to_owned()),
@@ -453,7 +453,7 @@ pub(crate) fn log_destination(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a line of the access log says: a preset, or a text with names.
+/// The format of an access log line: a preset, or a text with names.
 pub(crate) fn log_format(text: &str) -> Result<String, String> {
     const PRESETS: [&str; 3] = ["combined", "common", "json"];
     if PRESETS.contains(&text) {
@@ -471,7 +471,7 @@ pub(crate) fn log_format(text: &str) -> Result<String, String> {
 }
 
 fn unknown_name(name: &str) -> String {
-    // `nearest` compares words as options have them.
+    // `nearest` compares words in the form of options.
     let words: Vec<(String, &str)> = Name::ALL.iter().map(|(_, word, _)| (word.replace('_', "-"), *word)).collect();
     let near = nearest(name, words.iter().map(|(dashed, _)| dashed.as_str()));
     if let Some((_, word)) = near.and_then(|near| words.iter().find(|(dashed, _)| dashed == near)) {
@@ -523,7 +523,7 @@ pub(crate) fn probe_host(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What the body of a probe's answer contains.
+/// The text that the response to a probe contains.
 pub(crate) fn probe_text(text: &str) -> Result<String, String> {
     match text.len() {
         1..=4096 => match body_check(text) {
@@ -535,7 +535,7 @@ pub(crate) fn probe_text(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a valid `expect-body` stands for; None: it is not valid.
+/// Returns the meaning of a valid `expect-body`; None: it is not valid.
 pub(crate) fn body_check(text: &str) -> Option<BodyCheck> {
     let Some(digits) = text.strip_prefix("sha256:") else { return Some(BodyCheck::Contains(text.to_owned())) };
     if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

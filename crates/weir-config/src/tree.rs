@@ -1,7 +1,8 @@
 //! The tree that KDL and JSON have in common: entries with values and entries inside, each with its place.
 //!
-//! Made by `kdl_text` and `json_text`, read by `check`. A property on a KDL line and a node in the braces are the same
-//! thing here, as are a JSON member and a node; so every option may be written either way.
+//! Made by `kdl_text` and `json_text`, read by `check`. A property on a KDL line and a node in the
+//! braces are equivalent here, as are a JSON member and a node; so every option may be written
+//! either way.
 
 use crate::problem::Span;
 
@@ -12,13 +13,14 @@ pub(crate) enum Scalar {
     Text(String),
     /// A whole number.
     Integer(i128),
-    /// A number with a fraction or exponent; only words that look like one are meant by it.
+    /// A number with a fraction or exponent; only words that look like one are written so.
     Float(f64),
     /// `#true` or `#false`.
     Flag(bool),
     /// `#null`; no option takes it.
     Null,
-    /// Its variables could not be expanded, which has been reported; nothing more is said about it.
+    /// Its variables could not be expanded, which has been reported; there are no further messages
+    /// about it.
     Broken,
 }
 
@@ -32,9 +34,9 @@ pub(crate) struct Value {
 /// A node, property or member.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Entry {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
-    /// Where its name stands.
+    /// The place of its name.
     pub(crate) name_span: Span,
     /// Values without a name, in order.
     pub(crate) values: Vec<Value>,

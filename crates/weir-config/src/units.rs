@@ -1,4 +1,5 @@
-//! Times and sizes as people write them: `10s`, `1h30m`, `64KiB`. Called by the option table; bound: u64.
+//! Times and sizes in readable form: `10s`, `1h30m`, `64KiB`. Called by the option table; bound:
+//! u64.
 
 /// Microseconds in each unit of time, largest first.
 const TIMES: [(&str, u64); 6] =
@@ -10,7 +11,7 @@ const SIZES: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 /// Reads a time such as `250ms` or `1h30m`; the result is in microseconds.
 ///
 /// # Errors
-/// What is wrong with it, for the user.
+/// The mistake in it, for the user.
 pub fn parse_time(text: &str) -> Result<u64, String> {
     let mut rest = text;
     let mut total: u64 = 0;
@@ -28,7 +29,7 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
 /// Reads a size such as `64KiB`; the result is in bytes. A bare number counts bytes.
 ///
 /// # Errors
-/// What is wrong with it, for the user.
+/// The mistake in it, for the user.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map_err(|_| "the size is too large".to_owned());

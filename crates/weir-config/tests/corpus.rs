@@ -23,7 +23,7 @@ fn names(_: &DiscoveryPlan, names: &[&str]) -> Vec<Option<String>> {
     names.iter().map(|name| (!name.contains(".test:")).then(|| "there is no such name".to_owned())).collect()
 }
 
-/// The files that there are.
+/// Reads the files that exist in the tests.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     match path.to_str() {
         Some("/etc/weir/blocked.txt") => Ok(b"# names\nblocked.test # one of them\n\n*.Below.test\r\n".to_vec()),
@@ -41,7 +41,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Stands in for whoever knows passwords: each line is wrong that has no colon.
+/// Stands in for the expert on passwords: each line without a colon is wrong.
 fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     let text = String::from_utf8_lossy(bytes);
     let wrong = text.lines().enumerate().filter(|(_, line)| !line.contains(':'));
@@ -49,7 +49,7 @@ fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
 }
 
-/// Stands in for whoever knows TLS.
+/// Stands in for the expert on TLS.
 fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let is = |path: &Path, name: &str| path == Path::new("/etc/weir").join(name);
     match files {
@@ -88,7 +88,7 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Stands in for whoever knows the groups of the machine.
+/// Stands in for the expert on the groups of the machine.
 fn group(name: &str) -> Result<u32, Account> {
     let unknown = || {
         let (message, help) = (format!("no group `{name}` in /etc/group"), "did you mean `tls`?".to_owned());
@@ -97,7 +97,7 @@ fn group(name: &str) -> Result<u32, Account> {
     if name == "tlsx" { Err(unknown()) } else { Ok(33) }
 }
 
-/// Stands in for whoever knows the users of the machine.
+/// Stands in for the expert on the users of the machine.
 fn account(choice: &UserChoice) -> Result<(), Account> {
     let unknown = |word, what: &str, near: &str| {
         let (message, help) = (format!("no {what} `{near}x` in /etc/{what}"), format!("did you mean `{near}`?"));
@@ -110,12 +110,12 @@ fn account(choice: &UserChoice) -> Result<(), Account> {
     }
 }
 
-/// Stands in for whoever knows the directories of the machine.
+/// Stands in for the expert on the directories of the machine.
 fn keeps(path: &Path) -> Result<(), String> {
     if path.starts_with("/nowhere") { Err("there is no directory /nowhere".to_owned()) } else { Ok(()) }
 }
 
-/// Stands in for whoever knows the routes of the machine: those of IPv4 lead here, others don't.
+/// Stands in for the expert on the routes of the machine: those of IPv4 lead here, others do not.
 fn arrival(arrival: Arrival) -> Option<(String, String)> {
     let wrong = match arrival {
         Arrival::ToSockets { is_ipv6: false } => return None,
@@ -177,7 +177,7 @@ fn good_configurations_print_what_they_mean() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Names in the corpus resolve only in its own world.
+/// Names in the corpus resolve only in its world.
 fn assert_reads_back_here(config: &weir_config::Config, path: &Path) {
     for (name, text) in [("p.kdl", config.tree.to_kdl()), ("p.json", config.tree.to_json())] {
         let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{}: {errors}", path.display()));
@@ -308,7 +308,7 @@ fn examples_of_the_pages_are_valid() {
     }
 }
 
-/// The table of common options: block, option, default. The option table must say the same.
+/// The table of the README: block, option, default. It must agree with the option table.
 #[test]
 fn common_options_are_those_of_the_option_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/common-options.md");

@@ -1,5 +1,5 @@
-//! Files that can't be read, aren't text or are too large: each is one clear error. Also the defaults of the table
-//! against those of the plan.
+//! Files that cannot be read, are not text or are too large: each is one clear error. Also the
+//! defaults of the table against those of the plan.
 
 use std::fs;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn files_that_can_not_be_read() {
     }
 }
 
-/// A FIFO of a test's own, which goes with this.
+/// The FIFO of a test, which is removed together with this.
 struct Pipe(PathBuf);
 
 impl Pipe {

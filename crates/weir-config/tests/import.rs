@@ -1,5 +1,6 @@
-//! Configurations of others in the manner that their projects document, each with weir's beside it and what was said of it, and what is none.
-//! `UPDATE=1 cargo test -p weir-config --test import` writes the expected files; read the difference.
+//! Configurations of other programs in the style of their documentation, each with weir's and the
+//! notes beside it; and texts that are none. `UPDATE=1 cargo test -p weir-config --test import`
+//! writes the expected files; read the difference.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,8 @@ fn variables(name: &str) -> Option<String> {
     (name == "DIR").then(|| "/etc/haproxy".to_owned())
 }
 
-/// A file of the corpus is read by its name there, so that no place of this machine is told of.
+/// A file of the corpus is read by its relative name, so that no path of this machine occurs in the
+/// output.
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
 }
@@ -69,7 +71,7 @@ fn shown(imported: &Imported) -> String {
     out
 }
 
-/// What weir's own checker says of a text.
+/// Fails unless weir's own checker accepts a text.
 fn assert_valid(text: &str, name: &Path) {
     let world = World { variables: &|_| None, read: &|_| Ok(Vec::new()), experts: Experts::NOBODY };
     let config =
@@ -120,7 +122,7 @@ fn import_text(dialect: Dialect, text: &[u8]) -> Result<Imported, String> {
     Ok(imported)
 }
 
-/// What hostile texts have in common: an answer, soon, that names line and way out.
+/// What hostile texts have in common: a quick error that names line and solution.
 #[test]
 fn hostile_texts_have_an_answer() {
     let deep = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
@@ -166,7 +168,7 @@ fn hostile_texts_have_an_answer() {
     assert!(latin1.starts_with("x:1:6: this is not UTF-8"), "{latin1}");
 }
 
-/// As many rules as there can be take no long time.
+/// The largest allowed number of rules does not take long.
 #[test]
 fn large_configurations_come_to_an_end() {
     let mut nginx = "server { listen 80; server_name ".to_owned();
@@ -221,7 +223,8 @@ fn large_configurations_come_to_an_end() {
     }
 }
 
-/// Where a client has another address than its connection, nobody is let in by it.
+/// Where the address of a client differs from that of its connection, no client is admitted by the
+/// latter.
 #[test]
 fn addresses_of_connections_alone_let_in() {
     let import = |line: &str| {
@@ -243,7 +246,7 @@ fn addresses_of_connections_alone_let_in() {
     }
 }
 
-/// A rule that refuses and has more cases than can be said refuses all that it could be about.
+/// A rule that refuses and has too many cases to express refuses everything that it could be about.
 #[test]
 fn refusals_of_too_many_cases_close() {
     let values = |of: &dyn Fn(usize) -> String| (0..15).map(of).collect::<Vec<_>>().join(" ");
@@ -267,7 +270,7 @@ fn refusals_of_too_many_cases_close() {
     }
 }
 
-/// What is read from the file system: a path, and a pattern with files beside it.
+/// Reads from the file system: a path, and a pattern with files beside it.
 #[test]
 fn files_are_read_from_the_folder() {
     let imported = import(Dialect::Nginx, &corpus().join("nginx/sites.conf")).unwrap();
@@ -276,7 +279,7 @@ fn files_are_read_from_the_folder() {
     assert!(missing.to_string().starts_with("/nowhere/Caddyfile: can't be read"), "{missing}");
 }
 
-/// Words of all dialects, and what separates them.
+/// Words of all dialects, and separators.
 fn pieces() -> impl Strategy<Value = String> {
     let words = [
         "server",

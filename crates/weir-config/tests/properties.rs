@@ -1,5 +1,6 @@
-//! Properties of the whole reader: what is accepted prints text that reads back to the same plan, in KDL and in JSON,
-//! and no text at all makes it panic. Configurations are generated from the grammar, texts from its words.
+//! Properties of the whole reader: an accepted text prints text that reads back to the same plan,
+//! in KDL and in JSON, and no text makes it panic. Configurations are generated from the grammar,
+//! texts from its words.
 
 use proptest::prelude::*;
 use weir_config::fuzzing::{assert_reads_back, config, unit_seeds, units};
@@ -59,7 +60,7 @@ fn balance() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Any text that may be a part of a target, quoted as KDL wants it.
+/// Any text that may be a part of a target, quoted for KDL.
 fn target() -> BoxedStrategy<String> {
     "[!-~äöü]{1,12}".prop_map(|text| format!("{:?}", text.replace("${", "$${"))).boxed()
 }
@@ -112,7 +113,8 @@ const METHODS: &str = " methods=\"GET,PUT\"";
 
 fn configuration() -> BoxedStrategy<String> {
     let listeners = prop::collection::btree_set(1u16..u16::MAX, 1..4);
-    // Without methods, with them, and both at the same place: those with methods are reached also behind the others.
+    // Without methods, with them, and both at the same place: those with methods are also reached
+    // behind the others.
     let methods: Vec<&[&str]> = vec![&[""], &[METHODS], &["", METHODS], &[METHODS, ""]];
     let methods = prop::sample::select(methods);
     let routes = prop::collection::btree_map("[a-z]{1,8}", (0usize..2, "[a-zä]{0,4}", methods), 0..6);

@@ -1,5 +1,5 @@
-//! `cache`: how large the store is, and the rules of a route, with what would do nothing or share what is one client's. Called by `compile`
-//! and `compile::route`.
+//! `cache`: the size of the store, and the rules of a route, with checks for rules without effect
+//! and for private responses that would be shared. Called by `compile` and `compile::route`.
 
 use std::sync::Arc;
 
@@ -16,15 +16,16 @@ use crate::texts::cache::tag_field_of;
 use crate::units::time_text;
 
 const SECOND_US: u64 = 1_000_000;
-/// How much of the store one answer may take: a quarter.
+/// The most of the store that one response may take: a quarter.
 const OBJECTS_MIN: u64 = 4;
-/// How much of the store a snapshot has where nothing is said: a quarter, and no more than a disk takes in a moment.
+/// The default share of the store for a snapshot: a quarter, and no more than a disk writes in a
+/// moment.
 const SNAPSHOTS_MIN: u64 = 4;
 const SNAPSHOT_BYTES_USUAL_MAX: u64 = 1 << 30;
-/// Directives whose absence lets somebody get what is another one's.
+/// Directives without which one client may get the response of another.
 const SECRETS: [Directive; 2] = [Directive::NoStore, Directive::Private];
 
-/// The store, if any route has `cache`.
+/// Returns the store, if any route has `cache`.
 pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Option<CachePlan> {
     let block = compiler.only(document, "cache");
     let plan = store(block);
@@ -49,7 +50,7 @@ pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Op
     is_wanted.then_some(plan)
 }
 
-/// What is wrong with how the store is kept over a restart.
+/// Reports what is wrong with the snapshot of the store.
 fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan) {
     let Some(snapshot) = &plan.snapshot else {
         for name in ["snapshot-size", "snapshot-interval"] {
@@ -73,7 +74,7 @@ fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan
     }
 }
 
-/// The rules of a route. `edits` is what it does with fields of requests.
+/// Returns the rules of a route. `edits` are its changes to fields of requests.
 pub(super) fn cache(
     compiler: &mut Compiler<'_>,
     route: &Checked,
@@ -142,7 +143,7 @@ pub(super) fn cache(
     Some(Arc::new(rules))
 }
 
-/// Who may purge.
+/// Returns the clients that may purge.
 fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (&Checked, &Checked)) -> Vec<Network> {
     let texts = block.texts("purge-from");
     let is_for_all = texts.iter().any(|text| text.ends_with("/0"));
@@ -164,7 +165,8 @@ fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (
     networks
 }
 
-/// A proxy that names nobody may speak for anybody, so that it purges nothing itself.
+/// Warns of a trusted proxy that may purge by its own address: a request in which it names no
+/// client may come from any client, so the proxy itself may not purge.
 fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked, networks: &[Network]) {
     let Some(client) = document.all("client").next() else { return };
     let is_both = |text: &&str| network(text).is_some_and(|proxy| networks.iter().any(|one| one.overlaps(&proxy)));
@@ -175,7 +177,8 @@ fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Chec
     compiler.warnings.push(problem.related(&client.place("trusted-proxies"), "these speak for others"));
 }
 
-/// Upstreams of which nothing is for all: what a route stores of one client would be another one's.
+/// Reports upstreams whose responses are never for all clients: a route would serve one client's
+/// response to another.
 pub(super) fn check_upstreams<'u>(
     compiler: &mut Compiler<'_>,
     route: &Checked,
@@ -195,7 +198,7 @@ pub(super) fn check_upstreams<'u>(
     }
 }
 
-/// Lifetimes by status, seconds.
+/// Returns lifetimes by status, seconds.
 fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u16, u32)> {
     compiler.at_most(block, name, super::RULES_MAX);
     let mut seen: Vec<(u16, u32, Span)> = Vec::new();
@@ -214,7 +217,7 @@ fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u
     seen.into_iter().map(|(status, seconds, _)| (status, seconds)).collect()
 }
 
-/// A time of whole seconds: caches count nothing less.
+/// Returns a time in whole seconds: caches count nothing smaller.
 fn seconds(compiler: &mut Compiler<'_>, us: u64, name: &str, place: &Span) -> u32 {
     if !us.is_multiple_of(SECOND_US) {
         let message = format!("`{name}`: caches count whole seconds, and {} is none", time_text(us));
@@ -254,7 +257,7 @@ fn keys(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked, edits: &F
     rules
 }
 
-/// Options by which one client may get what is another one's.
+/// Warns of options by which one client may get the response of another.
 fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
     let stores = block.word("set-cookie") == "store";
     let strips = block.texts("strip").iter().any(|name| name.eq_ignore_ascii_case("set-cookie"));
@@ -276,7 +279,8 @@ fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
     }
 }
 
-/// Servers are told who a client is, which is part of the key: nobody gets what was stored of another one.
+/// Warns if servers learn the client's identity, which is part of the key: then no client gets a
+/// response that was stored for another.
 fn warn_of_clients(
     compiler: &mut Compiler<'_>,
     block: &Checked,
@@ -313,7 +317,7 @@ fn check_told(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked) 
     }
 }
 
-/// How large the store is.
+/// Returns the size of the store.
 fn store(block: Option<&Checked>) -> CachePlan {
     let Some(block) = block else { return CachePlan::default() };
     let size_bytes = block.number("size");
@@ -334,7 +338,7 @@ fn snapshot(block: &Checked, size_bytes: u64) -> Option<SnapshotPlan> {
     Some(SnapshotPlan { path: path.into(), bytes_max, every_us: block.number("snapshot-interval") })
 }
 
-/// Why what clients say in a field does not reach servers; None: it does.
+/// Returns why a field from clients does not reach servers; None: it does.
 pub(crate) fn unforwarded(name: &str) -> Option<&'static str> {
     let known = FieldName::of(name.as_bytes());
     match known {

@@ -8,13 +8,13 @@ use crate::check::Checked;
 use crate::problem::Problem;
 
 impl super::Compiler<'_> {
-    /// What a route does with its answers: as it says itself, or else as the document does.
+    /// Returns the compression of a route's responses: its own block, or else that of the document.
     pub(super) fn compress(&mut self, route: &Checked, document: &Checked) -> Option<Compress> {
         let block = self.only(route, "compress").or_else(|| document.all("compress").next())?;
         block.flag("on").then(|| compress(block))
     }
 
-    /// What stands at the top must make sense there.
+    /// Checks that the block at the top makes sense there.
     pub(super) fn check_compress(&mut self, document: &Checked) {
         if let Some(block) = self.only(document, "compress").filter(|block| !block.flag("on")) {
             let message = "nothing is compressed anyway unless it is said so";
@@ -37,7 +37,7 @@ fn compress(block: &Checked) -> Compress {
     };
     let all = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
     let (written, types) = (block.texts("codings"), block.texts("types"));
-    // Those that are written, in their order, each once.
+    // The written ones, in their order, each once.
     let mut codings: Vec<Coding> = Vec::new();
     for coding in written.iter().filter_map(|word| Coding::ALL.into_iter().find(|coding| coding.word() == *word)) {
         if !codings.contains(&coding) {

@@ -1,5 +1,6 @@
-//! `original-destination`: what such an upstream can't have, and whose requests may go there. Called by [`super::tcp`], when it is known which
-//! upstreams are for connections that are passed on as they are. docs/transparent.md.
+//! `original-destination`: the options that such an upstream cannot have, and the requests that may
+//! use it. Called by [`super::tcp`], when it is known which upstreams are for connections that are
+//! passed on unchanged. docs/semantics.md §24.
 
 use weir_proxy::plan::{ORIGINAL_DESTINATION, UpstreamPlan};
 
@@ -8,19 +9,19 @@ use super::pool::shared;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
-/// Blocks of an upstream that judge or choose servers, and why they can't here.
+/// Blocks of an upstream that judge or choose servers, and why they cannot here.
 const OF_SERVERS: [(&str, &str); 3] = [
     ("failover", "what one of them does says nothing of the others"),
     ("sticky", "where a client goes is what he has connected to"),
     ("tls", "nobody has said what the names in their certificates are; weir passes TLS on in a `tcp`"),
 ];
 
-/// The server of an upstream that is where its client has connected to.
+/// Returns the server of an upstream that is the original destination of its client.
 pub(super) fn original(upstream: &Checked) -> Option<&Checked> {
     upstream.all("server").find(|server| server.text("address") == ORIGINAL_DESTINATION)
 }
 
-/// Looks at all upstreams with such a server; `blocks` are those of the plans.
+/// Checks all upstreams with such a server; `blocks` are those of the plans.
 pub(super) fn check(compiler: &mut Compiler<'_>, document: &Checked, blocks: &[&Checked], upstreams: &[UpstreamPlan]) {
     for (block, plan) in blocks.iter().zip(upstreams) {
         let Some(server) = original(block) else { continue };
@@ -36,7 +37,7 @@ pub(super) fn check(compiler: &mut Compiler<'_>, document: &Checked, blocks: &[&
     }
 }
 
-/// The same of one that requests go to.
+/// Checks one that requests are sent to.
 fn check_for_requests(
     compiler: &mut Compiler<'_>,
     document: &Checked,

@@ -1,5 +1,5 @@
-//! `discovery` and `servers-from` -> plan, and what is wrong with names and files of servers. Called by [`super::compile`], and for what such
-//! a file has by `servers`.
+//! `discovery` and `servers-from` -> plan, and problems with names and files of servers. Called by
+//! [`super::compile`], and for the contents of such a file by `servers`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::file::read_list;
 use crate::problem::Problem;
 use crate::servers::parse_servers;
 
-/// What a file of servers says.
+/// Returns the servers in a file of servers.
 pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<ServerPlan> {
     let world = World { variables: &|_| None, read: &read_list, experts: Experts::NOBODY };
     for server in document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION) {
@@ -38,7 +38,7 @@ impl Compiler<'_> {
         Some(path.into())
     }
 
-    /// How names are looked up; warns of those that can't be.
+    /// Returns how names are looked up; warns of those that cannot be.
     pub(super) fn discovery(&mut self, document: &Checked) -> DiscoveryPlan {
         let Some(block) = document.all("discovery").next() else { return DiscoveryPlan::default() };
         let (ttl_min_us, ttl_max_us) = (block.number("ttl-min"), block.number("ttl-max"));
@@ -59,7 +59,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The files of upstreams, by name; warns of those that have no servers now.
+/// Returns the files of upstreams, by name; warns of those that have no servers now.
 fn files(compiler: &mut Compiler<'_>, document: &Checked) -> BTreeMap<String, PathBuf> {
     let all = document.all("upstream").map(|block| (block.text("name").to_owned(), compiler.servers_from(block)));
     all.filter_map(|(name, path)| Some((name, path?))).collect()

@@ -1,4 +1,4 @@
-//! `fallback` of `upstream`: which upstream stands in for which. Called by [`super::compile`].
+//! `fallback` of `upstream`: the stand-in of each upstream. Called by [`super::compile`].
 
 use weir_proxy::plan::{AllDown, UpstreamPlan};
 
@@ -7,11 +7,11 @@ use super::names::Names;
 use crate::check::Checked;
 use crate::problem::Problem;
 
-/// Upstreams that stand in for each other one after the other, the first included: a request may be asked of all of them.
+/// Upstreams in a chain of fallbacks, including the first: a request may try all of them.
 const CHAIN_MAX: usize = 16;
 
-/// Notes in each upstream which other one stands in for it. Chains end, and connections of one belong to clients where those of the
-/// other do.
+/// Notes the fallback in each upstream. Chains end, and if connections of an upstream belong to
+/// clients, those of its fallback do as well.
 pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstreams: &mut [UpstreamPlan]) {
     let blocks: Vec<&Checked> = document.all("upstream").take(upstreams.len()).collect();
     let names = &Names::of_upstreams(document);

@@ -1,6 +1,7 @@
-//! `forward`: its rules, the upstream that stands for all destinations, the PAC file. Called by [`super::compile`].
+//! `forward`: its rules, the upstream that represents all destinations, the PAC file. Called by
+//! [`super::compile`].
 //!
-//! Files are read here, once, by the function that the caller gives.
+//! Files are read here, once, by the caller's function.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,18 +15,18 @@ use crate::check::Checked;
 use crate::problem::{Problem, Span};
 use crate::texts::forward::{hours_of, pattern, port_range, since_s, until_s};
 
-/// What the upstream is called that stands for all destinations.
+/// The name of the upstream that represents all destinations.
 const NAME: &str = "forward";
 /// Wrong lines of one file that are reported.
 const LINES_TOLD_MAX: usize = 3;
-/// Options that are lists and criteria: a rule with an empty one would match more than meant.
+/// Options that are lists and criteria: a rule with an empty one would match more than intended.
 const CRITERIA: [&str; 7] = ["name", "address", "port", "method", "user", "client", "hours"];
 /// All criteria.
 const ALL_CRITERIA: [&str; 10] =
     ["name", "names-file", "address", "port", "method", "user", "client", "since", "until", "hours"];
 
 impl Compiler<'_> {
-    /// The forward proxy, and its upstream behind all others.
+    /// Returns the forward proxy, and adds its upstream behind all others.
     pub(super) fn forward(
         &mut self,
         document: &Checked,
@@ -165,7 +166,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Those of the rule and of its file; None when it has neither.
+    /// Returns the names of the rule and of its file; None when it has neither.
     fn rule_names(&mut self, block: &Checked) -> Option<Vec<Pattern>> {
         let mut names: Vec<Pattern> = block.texts("name").into_iter().filter_map(|text| pattern(text).ok()).collect();
         let path = block.text("names-file");
@@ -178,7 +179,7 @@ impl Compiler<'_> {
         is_criterion.then_some(names)
     }
 
-    /// The names in a file.
+    /// Returns the names in a file.
     fn names_of(&mut self, path: &str, bytes: &[u8], place: &Span) -> Vec<Pattern> {
         let mut names = Vec::new();
         let mut wrong = 0;
@@ -202,7 +203,7 @@ impl Compiler<'_> {
         names
     }
 
-    /// Whether somebody whom no rule knows may use it from elsewhere.
+    /// Warns if a client that no rule covers may use it from another network.
     fn warn_if_open(&mut self, block: &Checked) {
         let is_everybody = |rule: &&Checked| {
             let others = ALL_CRITERIA.iter().filter(|name| **name != "client");
@@ -223,7 +224,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What `/proxy.pac` answers.
+    /// Returns the response to `/proxy.pac`.
     fn pac(&mut self, block: &Checked, listeners: &[ListenerPlan]) -> Option<Vec<u8>> {
         let place = block.place("pac");
         match (block.word("pac"), block.text("pac")) {
@@ -236,7 +237,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Each listener as clients reach it: `PROXY host:port`, over TLS `HTTPS host:port`.
+    /// Returns each listener as clients reach it: `PROXY host:port`, over TLS `HTTPS host:port`.
     fn proxies(&mut self, block: &Checked, listeners: &[ListenerPlan], place: &Span) -> Vec<String> {
         let host = block.text("pac-host");
         let listeners = listeners.iter().filter(|listener| listener.serves == Serves::Forward);
@@ -259,7 +260,8 @@ impl Compiler<'_> {
     }
 }
 
-/// A proxy auto-configuration file: everything goes to the proxy but hosts without a dot, which are of the own network.
+/// Returns a proxy auto-configuration file: everything is sent to the proxy except hosts without a
+/// dot, which are in the local network.
 fn pac_text(proxies: &[String]) -> String {
     let mut choice = String::new();
     for proxy in proxies {

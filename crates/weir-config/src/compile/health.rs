@@ -1,4 +1,5 @@
-//! `failover` and `health` of an upstream: what suspends its servers, and how they are probed. Called by [`super::compile`].
+//! `failover` and `health` of an upstream: the rules that suspend its servers, and its probes.
+//! Called by [`super::compile`].
 
 use weir_proxy::plan::{FAILOVER_MAX, FailoverRule, HealthPlan};
 use weir_proxy::upstream::health::{Codes, Symptom};

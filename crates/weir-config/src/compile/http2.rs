@@ -1,4 +1,4 @@
-//! What concerns HTTP/2: `protocols` of a listener, and `http2` in `client`, compiled.
+//! HTTP/2: `protocols` of a listener, and `http2` in `client`, compiled.
 
 use weir_proxy::plan::{Http2Plan, Protocols, Serves};
 
@@ -7,7 +7,7 @@ use crate::check::Checked;
 use crate::problem::Problem;
 
 impl Compiler<'_> {
-    /// Which versions of HTTP the clients of a listener may speak.
+    /// Returns the versions of HTTP that the clients of a listener may speak.
     pub(super) fn protocols(&mut self, listen: &Checked, serves: Serves, is_sealed: bool) -> Protocols {
         let words = listen.texts("protocols");
         let has = |word: &str| words.contains(&word);
@@ -29,7 +29,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Limits of connections of HTTP/2.
+/// Returns the limits of HTTP/2 connections.
 pub(super) fn limits(client: &Checked) -> Http2Plan {
     let Some(block) = client.all("http2").next() else { return Http2Plan::default() };
     Http2Plan {

@@ -1,4 +1,5 @@
-//! `request-id` and `trace-context` of `client`, with everything that has to do with the fields that they set. Called by [`super::compile`].
+//! `request-id` and `trace-context` of `client`, with everything that concerns the fields that they
+//! set. Called by [`super::compile`].
 
 use weir_proxy::request::identity::{TRACE_PARENT, TRACE_STATE};
 use weir_proxy::request::rules::edits::{Side, refusal};
@@ -7,7 +8,7 @@ use super::Compiler;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
-/// Whether the fields that they set are nobody else's, and whether their names mean something.
+/// Checks that no other option uses the fields that they set, and that their names have a meaning.
 pub(super) fn check_identity(compiler: &mut Compiler<'_>, document: &Checked) {
     let Some(client) = document.all("client").next() else { return };
     let (name, traces) = (client.text("request-id"), client.flag("trace-context"));
@@ -35,7 +36,7 @@ pub(super) fn check_identity(compiler: &mut Compiler<'_>, document: &Checked) {
     }
 }
 
-/// Where else a field of requests is set or removed.
+/// Returns the other places that set or remove a field of requests.
 fn others(document: &Checked, name: &str) -> Vec<Span> {
     let is = |block: &&Checked, row: &str| block.text(row).eq_ignore_ascii_case(name);
     let requests = document.all("route").flat_map(|route| route.all("request"));
@@ -45,7 +46,7 @@ fn others(document: &Checked, name: &str) -> Vec<Span> {
     edits.map(|edit| edit.place("name")).chain(echoes.map(|pipeline| pipeline.place("echo"))).collect()
 }
 
-/// All texts with names of requests: the block, and which of its options.
+/// Returns all texts with names of requests: the block, and the option in it.
 fn texts(document: &Checked) -> impl Iterator<Item = (&Checked, &'static str)> {
     let routes = || document.all("route");
     let edited = |name: &'static str| {
@@ -56,7 +57,7 @@ fn texts(document: &Checked) -> impl Iterator<Item = (&Checked, &'static str)> {
     edited("request").chain(edited("answer")).chain(redirects).chain(logs)
 }
 
-/// Whether a text has this name.
+/// Whether a text contains this name.
 fn names(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let bare =

@@ -1,4 +1,5 @@
-//! `listen` -> plan: where clients are listened for, who may connect there, and which two can't be beside each other.
+//! `listen` -> plan: the listeners, the clients that may connect to them, and conflicts between two
+//! of them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use crate::problem::{Problem, Span};
 use crate::steps;
 
 impl Compiler<'_> {
-    /// All listeners, those of the forward proxy and of `tcp` last.
+    /// Returns all listeners, those of the forward proxy and of `tcp` last.
     pub(super) fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
         let mut seen = Seen::default();
         let mut listeners = Vec::new();
@@ -77,17 +78,17 @@ impl Compiler<'_> {
     }
 }
 
-/// Places that are listened on, with where they are written: see [`is_same_place`].
+/// Places of listeners, and where they are written: see [`is_same_place`].
 #[derive(Default)]
 struct Seen {
     /// The first of each place without its scope: its number, and as it is written.
     first: HashMap<Location, (usize, Location, Span)>,
-    /// By port and family: the first place of all, and the first that stands for all addresses.
+    /// By port and family: the first place of all, and the first wildcard address.
     ports: HashMap<(u16, bool), [Option<Location>; 2]>,
 }
 
 impl Seen {
-    /// Adds a place. Returns the first one before it that takes the same.
+    /// Adds a place. Returns the first earlier one that conflicts with it.
     fn add(&mut self, place: &Location, span: &Span) -> Option<(Location, Span)> {
         steps::add(1);
         let bare = |place: &Location| match place.network() {
@@ -112,8 +113,8 @@ impl Seen {
     }
 }
 
-/// What the kernel is asked of a listener besides: whether it takes connections to any address, which congestion control they have, and options of
-/// its socket.
+/// Returns the kernel options of a listener: whether it takes connections to any address, the
+/// congestion controls of these, and options of its socket.
 fn kernel_options(
     compiler: &mut Compiler<'_>,
     block: &Checked,
@@ -139,7 +140,7 @@ fn kernel_options(
     (transparent, congestion, sockets::tuning(block))
 }
 
-/// The mode and the group of a unix socket.
+/// Returns the mode and the group of a unix socket.
 fn rights(compiler: &mut Compiler<'_>, block: &Checked, address: &Location, serves: Serves) -> (u32, Option<u32>) {
     let (mode, group) = (block.text("mode"), block.text("group"));
     if address.network().is_some() {
@@ -159,13 +160,13 @@ fn rights(compiler: &mut Compiler<'_>, block: &Checked, address: &Location, serv
     (u32::from_str_radix(mode, 8).unwrap_or(0o660), number)
 }
 
-/// Whether one socket takes what the other is for. Port 0 is a new port each time.
+/// Whether one socket takes the other's connections. Port 0 is a new port each time.
 pub fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() != 0 && a.port() == b.port() && a.is_ipv4() == b.is_ipv4() && (wildcard || a.ip() == b.ip())
 }
 
-/// The same of all places where clients are listened for.
+/// Whether two places of listeners conflict.
 pub fn is_same_place(a: &Location, b: &Location) -> bool {
     match (a, b) {
         (Location::Network(a), Location::Network(b)) => collide(*a, *b),
@@ -175,8 +176,8 @@ pub fn is_same_place(a: &Location, b: &Location) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is found is the first place before that takes the same. How: all pairs and triples of a few places, against the
-    //! definition.
+    //! Proves: the result is the first earlier place that conflicts. How: all pairs and triples of
+    //! a few places, against the definition.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! `metrics`: where they are served. Called by [`super::compile`].
+//! `metrics`: the address of the metrics listener. Called by [`super::compile`].
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::check::Checked;
 use crate::problem::Problem;
 
 impl Compiler<'_> {
-    /// Where metrics are served.
+    /// Returns the address of the metrics listener.
     pub(super) fn metrics(&mut self, document: &Checked, plan: &Plan) -> Option<SocketAddr> {
         let address = document.text("metrics").parse::<SocketAddr>().ok()?;
         let place = document.place("metrics");

@@ -1,4 +1,5 @@
-//! Names of upstreams by their place: an option that says one finds it in one step, however many there are. Called by [`super::compile`]'s parts.
+//! Names of upstreams by their place: an option that names one finds it in one step, however many
+//! exist. Called by [`super::compile`]'s parts.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Those of the document.
+    /// Returns the names in the document.
     pub(super) fn of_upstreams(document: &'a Checked) -> Names<'a> {
         let blocks = document.all("upstream").take(BLOCKS_MAX);
         let all: Vec<&str> = blocks.map(|upstream| upstream.text("name")).collect();
@@ -24,18 +25,18 @@ impl<'a> Names<'a> {
         Names { all, places }
     }
 
-    /// The place of a name.
+    /// Returns the place of a name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         steps::add(1);
         self.places.get(name).copied()
     }
 
-    /// The name at a place.
+    /// Returns the name at a place.
     pub(super) fn at(&self, place: usize) -> &'a str {
         self.all[place]
     }
 
-    /// The known name that is most like an unknown one.
+    /// Returns the known name that is most similar to an unknown one.
     fn like(&self, name: &str) -> Option<&'a str> {
         steps::add(self.all.len());
         nearest(name, self.all.iter().copied())
@@ -43,7 +44,8 @@ impl<'a> Names<'a> {
 }
 
 impl Compiler<'_> {
-    /// The index of the upstream that an option names. None: there is none, which is reported, or the option does not stand there.
+    /// Returns the index of the upstream that an option names. None: it does not exist, which is
+    /// reported, or the option is absent.
     pub(super) fn upstream_named(&mut self, block: &Checked, option: &str, names: &Names<'_>) -> Option<usize> {
         let name = block.text(option);
         let target = names.find(name);
@@ -54,7 +56,8 @@ impl Compiler<'_> {
         target
     }
 
-    /// There is no upstream of the name that an option says. Comparing it with all of them is for problems that are shown.
+    /// Reports an option that names an unknown upstream. The comparison with all names is only for
+    /// problems that are shown.
     fn unknown_upstream(&mut self, block: &Checked, option: &str, names: &Names<'_>) {
         let name = block.text(option);
         let problem = Problem::new("unknown-upstream", &block.place(option), format!("there is no upstream `{name}`"));

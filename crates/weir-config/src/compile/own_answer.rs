@@ -1,4 +1,5 @@
-//! `redirect` and `respond` of a `route`, what weir answers itself; and `error-page`. Called by `route`; reads the files with content.
+//! `redirect` and `respond` of a `route`, which are weir's own responses; and `error-page`. Called
+//! by `route`; reads the files with content.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::World;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
-/// Media types by the end of a file's name, and whether they are text.
+/// Media types by file name extension, and whether they are text.
 const TYPES: &[(&str, &str, bool)] = &[
     ("html", "text/html", true),
     ("htm", "text/html", true),
@@ -34,7 +35,8 @@ const TYPES: &[(&str, &str, bool)] = &[
 ];
 
 impl Compiler<'_> {
-    /// What weir answers to the requests of a route that goes nowhere. None: it was wrong and is reported.
+    /// Returns weir's own response to the requests of a route without an upstream. None: it was
+    /// wrong and is reported.
     pub(super) fn own_answer(&mut self, route: &Checked) -> Option<OwnAnswer> {
         let redirect = route.all("redirect").next();
         let useless: &[&str] =
@@ -53,7 +55,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The pages of a route for errors.
+    /// Returns the pages of a route for errors.
     pub(super) fn error_pages(&mut self, route: &Checked) -> Vec<Arc<ErrorPage>> {
         self.at_most(route, "error-page", RULES_MAX);
         route.all("error-page").take(RULES_MAX).filter_map(|block| error_page(self, block)).map(Arc::new).collect()
@@ -112,7 +114,7 @@ fn error_page(compiler: &mut Compiler<'_>, block: &Checked) -> Option<ErrorPage>
     Some(ErrorPage { statuses, media_type: media_type.into_bytes().into(), content: content.into() })
 }
 
-/// What is wrong with what answers the requests of a route, if that is not one thing.
+/// Returns the problem of a route that has no response, or more than one.
 pub(super) fn no_single_goal(route: &Checked) -> Option<Problem> {
     let proxy = route.chosen("proxy").map(|_| route.place("proxy"));
     let own = ["redirect", "respond"].into_iter().filter_map(|name| route.all(name).next());
@@ -130,10 +132,10 @@ pub(super) fn no_single_goal(route: &Checked) -> Option<Problem> {
     }
 }
 
-/// What is in the file of an answer.
+/// Returns the content of the file of a response.
 ///
 /// # Errors
-/// The user's fault: it can't be read, or is too large.
+/// The user's fault: it cannot be read, or is too large.
 fn content(world: World<'_>, block: &Checked) -> Result<Vec<u8>, Box<Problem>> {
     let path = block.text("file");
     let (code, message) = match (world.read)(Path::new(path)) {
@@ -146,13 +148,13 @@ fn content(world: World<'_>, block: &Checked) -> Result<Vec<u8>, Box<Problem>> {
     Err(Box::new(Problem::new(code, &block.place("file"), message)))
 }
 
-/// A redirect. What was wrong has been reported.
+/// Returns a redirect. Wrong values have been reported.
 fn redirection(block: &Checked) -> Option<OwnAnswer> {
     let to = Location::compile(block.text("to")).ok()?;
     Some(OwnAnswer::Redirect { status: block.text("status").parse().ok()?, to })
 }
 
-/// What Content-Type says of a content; without a file it is text.
+/// Returns Content-Type for a content; without a file it is text.
 fn media_type(file: &str, content: &[u8]) -> String {
     let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let known = TYPES.iter().find(|(known, ..)| known.eq_ignore_ascii_case(ending));
@@ -161,7 +163,7 @@ fn media_type(file: &str, content: &[u8]) -> String {
         None if file.is_empty() => ("text/plain", true),
         None => ("application/octet-stream", false),
     };
-    // Which other coding a text has is not known.
+    // The coding of any other text is unknown.
     if is_text && std::str::from_utf8(content).is_ok() { format!("{name}; charset=utf-8") } else { name.to_owned() }
 }
 

@@ -1,5 +1,5 @@
-//! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
-//! by [`super::compile`].
+//! `pool` of upstreams and routes: a route with another pool than its upstream gets its own
+//! upstream, derived from that. Called by [`super::compile`].
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::check::{Checked, Chosen};
 use crate::problem::Problem;
 use crate::schema::{Default, Setting};
 
-/// What a word of the configuration means.
+/// Returns the pool of a word.
 pub(super) fn pool(word: &str) -> Option<Pool> {
     [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh]
         .into_iter()
         .find(|pool| pool.word() == word)
 }
 
-/// Where verdicts on servers are kept.
+/// Returns the file for verdicts on servers.
 pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) -> PipelineState {
     let path = match document.text_or_word("pipeline-state") {
-        // One that was wrong has been reported.
+        // A wrong path has been reported.
         "auto" | "" => return PipelineState::Auto,
         "off" => return PipelineState::Off,
         path => Path::new(path),
@@ -35,7 +35,7 @@ pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) ->
     PipelineState::File(path.into())
 }
 
-/// With what connections begin by a word of the configuration.
+/// Returns the header at the start of connections, by a word of the configuration.
 fn proxy_protocol(word: &str) -> Option<ProxyProtocol> {
     match word {
         "v1" => Some(ProxyProtocol::V1),
@@ -44,7 +44,7 @@ fn proxy_protocol(word: &str) -> Option<ProxyProtocol> {
     }
 }
 
-/// How connections to the servers of an upstream are made.
+/// Returns how connections to the servers of an upstream are made.
 pub(super) fn dial(block: &Checked) -> Dial {
     let source = match block.text("source") {
         "client" => Source::Client,
@@ -54,10 +54,12 @@ pub(super) fn dial(block: &Checked) -> Dial {
     Dial { proxy_protocol, source, congestion: sockets::congestion(block), tuning: sockets::tuning(block) }
 }
 
-/// By index of an upstream and word of a pool: the index of the upstream that was derived from that one with this pool.
+/// By index of an upstream and word of a pool: the index of the upstream that was derived from it
+/// with this pool.
 pub(super) type Derived = HashMap<(usize, &'static str), usize>;
 
-/// The index of the upstream that has the same servers in this mode, added when there is none.
+/// Returns the index of the upstream that has the same servers in this mode; it is added if need
+/// be.
 fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
     let base = &upstreams[target];
     if base.pool == pool {
@@ -74,7 +76,7 @@ fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize
         (false, _) => PipelineMode::Off,
     };
     let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
-    // What stands in for it does so with this pool. Chains end.
+    // Its fallback has the same pool. Chains end.
     let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(known, upstreams, fallback, pool)));
     let plan = UpstreamPlan { all_down: all_down.unwrap_or(plan.all_down), ..plan };
     upstreams.push(plan);
@@ -82,7 +84,8 @@ fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize
     upstreams.len() - 1
 }
 
-/// The index of the upstream that has what a route leads to this one: where the route has a pool, one with that.
+/// Returns the index of the upstream for the requests that a route leads to this one: with the pool
+/// of the route, if it has one.
 pub(super) fn pooled(
     compiler: &mut Compiler<'_>,
     route: &Checked,
@@ -99,7 +102,8 @@ pub(super) fn pooled(
     derived(&mut compiler.derived, upstreams, target, pool)
 }
 
-/// Connections that name a client, or lead where only he has connected to, carry requests of nobody else. `block` has the pool.
+/// Reports connections that name a client, or lead to its original destination, but would carry
+/// other clients' requests. `block` has the pool.
 fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
     if upstream.is_destination() && !pool.is_private() {
         let why = format!("those of `{}` lead to where each has connected to", upstream.name);
@@ -109,7 +113,8 @@ fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Upstrea
     }
 }
 
-/// Connections that name a client carry requests of nobody else. `block` has the pool.
+/// Reports connections that name a client but would carry other clients' requests. `block` has the
+/// pool.
 pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
     let by = match &upstream.dial {
         Dial { proxy_protocol: Some(_), .. } => "by `proxy-protocol` each one to",
@@ -121,14 +126,14 @@ pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upst
     }
 }
 
-/// Clients would share connections. `block` has the pool.
+/// Returns the problem that clients would share connections. `block` has the pool.
 pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
     let message = format!("with `pool {}` clients share connections, and {why}", pool.word());
     Problem::new("conflict", &block.place("pool"), message).help("`pinned`, or `per-request`")
 }
 
 impl Compiler<'_> {
-    /// Options that are for connections that are kept, where none are.
+    /// Reports options for kept connections if none are kept.
     pub(super) fn check_private(&mut self, document: &Checked) {
         let is_kept = |route: &&Checked| pool(route.word("pool")).is_some_and(|pool| !pool.is_private());
         let kept: HashSet<&str> = document.all("route").filter(is_kept).map(|route| route.text("proxy")).collect();
@@ -153,7 +158,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether something else than the default is written. The effective configuration has the defaults.
+/// Whether a value other than the default is written. The effective configuration has the defaults.
 fn is_unusual(chosen: &Chosen) -> bool {
     let (Default::Is(usual) | Default::AtLeast(usual, _), Some(Setting::Count(number))) =
         (chosen.row.default, chosen.settings.first())

@@ -1,6 +1,8 @@
-//! Which routes are never reached because an earlier one takes all that they are for. Called by [`super::route`] for one route after another.
+//! Finds routes that are never reached because an earlier one takes all of their requests. Called
+//! by [`super::route`] for one route after another.
 //!
-//! Bound: a route is compared with earlier ones of the same scheme, host, path and method only, and of those with routes that are reached.
+//! Bound: a route is compared only with earlier ones of the same scheme, host, path and method, and
+//! only with routes that are reached.
 
 use std::collections::HashMap;
 
@@ -9,7 +11,7 @@ use weir_proxy::request::route::{HostMatch, Route};
 use crate::problem::Span;
 use crate::steps;
 
-/// What a route is for, but for methods and conditions: scheme, host and path.
+/// The scope of a route without methods and conditions: scheme, host and path.
 type Place = (u8, HostMatch, String);
 
 /// Routes without conditions that are reached.
@@ -19,14 +21,15 @@ pub(super) struct Reached(HashMap<Place, Takers>);
 /// Routes of one place.
 #[derive(Default)]
 struct Takers {
-    /// One without `methods`.
+    /// A route without `methods`.
     all: Option<Span>,
-    /// Those with `methods`, by each of them: all their methods.
+    /// Routes with `methods`, by each of them: all their methods.
     by_method: HashMap<String, Vec<(Vec<String>, Span)>>,
 }
 
 impl Reached {
-    /// Adds a route. Returns the earlier one that hides it: that takes everything it is for, at the same host and path.
+    /// Adds a route. Returns the earlier one that hides it: that takes all its requests, at the
+    /// same host and path.
     pub(super) fn add(&mut self, route: &Route, span: &Span) -> Option<Span> {
         if !route.conditions.is_empty() {
             return None;
@@ -42,11 +45,12 @@ impl Reached {
 }
 
 impl Takers {
-    /// The route that takes all requests of one with these methods (None: one without `methods`). Routes with methods come before those
-    /// without, in whatever order they are written, so that only routes of the same kind hide each other.
+    /// Returns the route that takes all requests of a route with these methods (None: without
+    /// `methods`). Routes with methods precede those without, in any order of the text, so only
+    /// routes of the same kind hide each other.
     fn hides(&self, methods: Option<&[String]>) -> Option<Span> {
         let Some(methods) = methods else { return self.all.clone() };
-        // One that takes all of them takes the one that the fewest take.
+        // A route that takes all methods also takes the one with the fewest takers.
         let of = |method: &String| self.by_method.get(method).map_or(&[][..], Vec::as_slice);
         let near = methods.iter().map(of).min_by_key(|takers| takers.len())?;
         let takes = |(taken, _): &&(Vec<String>, Span)| {
@@ -69,8 +73,8 @@ impl Takers {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a route is hidden exactly by an earlier one of the same place that takes all its requests. How: all pairs of a few lists of
-    //! methods, against what the table of routes finds.
+    //! Proves: a route is hidden exactly by an earlier one of the same place that takes all its
+    //! requests. How: all pairs of a few lists of methods, against the results of the route table.
 
     use weir_http::Fields;
     use weir_proxy::request::route::{Asked, RouteTable, Scheme, Target};
@@ -82,7 +86,7 @@ mod tests {
         Route { methods, ..Route::default() }
     }
 
-    /// Whether a request of this method goes to the second upstream.
+    /// Whether a request with this method reaches the second upstream.
     fn leads_to_second(table: &RouteTable, method: &str) -> bool {
         let (fields, method) = (&Fields::default(), method.as_bytes());
         let asked = Asked { sealed: false, host: b"a", path: b"/", method, fields, bytes: b"" };

@@ -1,4 +1,5 @@
-//! What a route requires of requests: `content-types`, `method-override`, `host-address`. Called by `compile::route`.
+//! Requirements of a route on requests: `content-types`, `method-override`, `host-address`. Called
+//! by `compile::route`.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use super::Compiler;
 use crate::check::Checked;
 use crate::problem::Problem;
 
-/// As a route says it.
+/// Returns the requirements of a route.
 pub(super) fn requirements(compiler: &mut Compiler<'_>, route: &Checked) -> Requirements {
     let refuses = |name: &str| route.word(name) == "refuse";
     let host = route.text("host");

@@ -1,5 +1,5 @@
-//! `route`: which requests it is for, where they go, and the rules for them; what weir answers itself is in `own_answer`. Called by
-//! [`super::compile`].
+//! `route`: the requests that it matches, their upstream, and the rules for them; weir's own
+//! responses are in `own_answer`. Called by [`super::compile`].
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::texts;
 pub(crate) const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {
-    /// Those with a pool of their own get an upstream of their own, behind all others.
+    /// Routes with their own pool get their own upstream, behind all others.
     pub(super) fn routes(&mut self, document: &Checked, upstreams: &mut Vec<UpstreamPlan>) -> RouteTable {
         let names = Names::of_upstreams(document);
         let (mut routes, mut reached) = (Vec::new(), Reached::default());
@@ -60,7 +60,7 @@ impl Compiler<'_> {
         RouteTable::new(routes)
     }
 
-    /// What answers. None: it was wrong, which has been reported.
+    /// Returns the target. None: it was wrong, which has been reported.
     fn target(&mut self, block: &Checked, names: &Names<'_>, upstreams: &mut Vec<UpstreamPlan>) -> Option<Target> {
         if let Some(problem) = no_single_goal(block) {
             self.push(problem);
@@ -107,7 +107,7 @@ impl Compiler<'_> {
         Some(Condition { subject, value, not: block.flag("not") })
     }
 
-    /// What a route changes. `leads_to`: the upstreams that may have its requests.
+    /// Returns the changes of a route. `leads_to`: the upstreams that may get its requests.
     fn rules(&mut self, route: &Checked, document: &Checked, leads_to: &[&UpstreamPlan]) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
@@ -135,7 +135,7 @@ impl Compiler<'_> {
         (!rules.is_empty()).then(|| Arc::new(rules))
     }
 
-    /// Whose requests a route takes.
+    /// Returns the clients that a route accepts.
     fn access(&mut self, route: &Checked) -> Access {
         self.at_most(route, "access", RULES_MAX);
         let mut access = Access::default();
@@ -144,7 +144,7 @@ impl Compiler<'_> {
             let allows = block.word("verdict") == "allow";
             denies |= !allows;
             for address in block.texts("address") {
-                // What is no range is `all`.
+                // An address that is no range is `all`.
                 access.push(allows, network(address));
             }
             if access.len() > NETWORKS_MAX {
@@ -161,7 +161,7 @@ impl Compiler<'_> {
         access
     }
 
-    /// The block of this name, of which there may be one.
+    /// Returns the block with this name, which may occur once.
     pub(super) fn only<'b>(&mut self, route: &'b Checked, name: &'b str) -> Option<&'b Checked> {
         let (first, second) = (route.all(name).next()?, route.all(name).nth(1));
         if let Some(second) = second {
@@ -192,7 +192,7 @@ impl Compiler<'_> {
     }
 
     fn rewrite(&mut self, block: &Checked) -> Option<Rewrite> {
-        // What was wrong has been reported.
+        // Wrong values have been reported.
         let regex = Some(block.text("regex")).filter(|text| !text.is_empty());
         let regex = regex.and_then(|text| regex::bytes::Regex::new(text).ok())?;
         match Replacement::compile(block.text("to"), regex.captures_len() - 1) {
@@ -232,7 +232,7 @@ impl Compiler<'_> {
     }
 }
 
-/// When servers of a route get requests whose body is not complete.
+/// Returns when servers of a route get requests with an incomplete body.
 fn buffering(route: &Checked) -> Buffering {
     match route.word("request-buffering") {
         "on" => Buffering::On,
@@ -241,14 +241,14 @@ fn buffering(route: &Checked) -> Buffering {
     }
 }
 
-/// The upstreams that may have requests with this target, with those that stand in for them.
+/// Returns the upstreams that may get requests with this target, including fallbacks.
 fn leads_to<'u>(target: &Target, upstreams: &'u [UpstreamPlan]) -> Vec<&'u UpstreamPlan> {
     let next = |upstream: &&UpstreamPlan| upstream.fallback().map(|fallback| &upstreams[fallback]);
     let chain = |first: usize| std::iter::successors(Some(&upstreams[first]), next);
     target.upstreams().flat_map(chain).collect()
 }
 
-/// Why no route can go by a field of requests; None: it can.
+/// Returns why no route can match a field of requests; None: it can.
 pub(crate) fn unseen(name: &str) -> Option<String> {
     if let Err(why) = texts::route::field(name) {
         return Some(why);

@@ -1,5 +1,5 @@
-//! `shield` -> plan: limits for each client, with what no limit can do, what one does in vain, and whether there is room. Called by
-//! [`super::compile`].
+//! `shield` -> plan: limits for each client, with checks for impossible limits, for limits without
+//! effect, and for room. Called by [`super::compile`].
 
 use std::path::Path;
 
@@ -19,18 +19,18 @@ use crate::problem::Problem;
 use crate::texts::shield::{over_of, parts_of, rate_of, statuses_of};
 use crate::units::time_text;
 
-/// New clients a second for which there is to be room.
+/// New clients a second that the table should have room for.
 const CLIENTS_PER_SECOND: u64 = 1000;
 
-/// A limit as it is written.
+/// A limit as written.
 struct Written<'a> {
     block: &'a Checked,
     plan: LimitPlan,
-    /// How many, in how many microseconds, and how many at once; of what has no rate its `max` at once.
+    /// How many, in how many microseconds, and how many at once; without a rate its `max` at once.
     measure: (u32, u64, u32),
 }
 
-/// Limits for each client.
+/// Returns the limits for each client.
 pub(super) fn shield(
     compiler: &mut Compiler<'_>,
     document: &Checked,
@@ -67,7 +67,7 @@ pub(super) fn shield(
     Some(plan)
 }
 
-/// What is said of a tarpit that nobody comes into.
+/// Reports options of a tarpit that no limit uses.
 fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) {
     if limits.iter().any(|limit| limit.plan.over == Over::Tarpit) {
         return;
@@ -81,7 +81,7 @@ fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written
     }
 }
 
-/// Who is banned, and for how long.
+/// Returns which clients are banned, and for how long.
 fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) -> Option<BanPlan> {
     let Some(block) = compiler.only(shield, "ban") else {
         if let Some(limit) = limits.iter().find(|limit| limit.plan.over == Over::Ban) {
@@ -127,7 +127,7 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
     })
 }
 
-/// How many accounts there are.
+/// Returns the number of accounts.
 fn accounts(compiler: &mut Compiler<'_>, block: &Checked) -> usize {
     let accounts = usize::try_from(block.number("table")).unwrap_or_default();
     if accounts > 0 && !accounts.is_power_of_two() {
@@ -139,7 +139,7 @@ fn accounts(compiler: &mut Compiler<'_>, block: &Checked) -> usize {
     accounts.clamp(*ACCOUNTS.start(), *ACCOUNTS.end())
 }
 
-/// One limit. None: something of it was wrong, which has been reported.
+/// Returns one limit. None: a part of it was wrong, which has been reported.
 fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<Written<'a>> {
     let max = block.count_or_none("max").map(narrow);
     let rate = rate_of(block.text("rate"));
@@ -184,7 +184,7 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
     Some(Written { block, plan, measure })
 }
 
-/// Whom a limit can't count, and whom nobody can ban.
+/// Reports values that a limit cannot count by, and clients that cannot be banned.
 fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     let place = block.place("by");
     if plan.terms.is_of_connections() && !plan.by.is_client() {
@@ -204,7 +204,7 @@ fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     }
 }
 
-/// Which requests a limit counts.
+/// Returns the requests that a limit counts.
 fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> RequestMatch {
     let Some(block) = compiler.only(limit, "match") else { return RequestMatch::default() };
     if terms.is_of_connections() {
@@ -228,7 +228,7 @@ fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> Reque
     requests
 }
 
-/// What limits do to each other.
+/// Checks how limits affect each other.
 fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     for (at, limit) in limits.iter().enumerate() {
         let earlier = &limits[..at];
@@ -253,7 +253,7 @@ fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     }
 }
 
-/// A client who writes another value each time passes a limit that counts by values.
+/// Warns that a client passes a limit on values by sending another value each time.
 fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     let is_of_clients = |limit: &&Written<'_>| limit.plan.by.has_client() && !limit.plan.terms.is_of_connections();
     let chosen = |limit: &&Written<'_>| !limit.plan.by.has_client() && !limit.plan.by.parts.is_empty();
@@ -267,7 +267,7 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     }
 }
 
-/// Nobody shakes hands.
+/// Warns of limits on handshakes if no listener speaks TLS.
 fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
         let message = format!("no `listen` has `tls`: `{}` counts nothing", limit.plan.name);
@@ -277,7 +277,8 @@ fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     }
 }
 
-/// Little's law: how many clients are remembered is how many come in a second times how long each is.
+/// Little's law: the number of remembered clients is the number that arrive in a second times how
+/// long each is remembered.
 fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts: usize) {
     for limit in limits {
         let Some(memory_us) = limit.plan.terms.rate().map(Rate::memory_us) else { continue };
@@ -298,7 +299,7 @@ fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts:
 }
 
 impl Written<'_> {
-    /// Whether whoever passes this limit passes the later one, too.
+    /// Whether everything that passes this limit also passes the later one.
     fn shadows(&self, later: &Written<'_>) -> bool {
         let ((count, window_us, burst), (later_count, later_us, later_burst)) = (self.measure, later.measure);
         let is_slower = u64::from(count) * later_us <= u64::from(later_count) * window_us;

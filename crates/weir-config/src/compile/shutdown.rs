@@ -4,7 +4,7 @@ use weir_proxy::plan::ShutdownPlan;
 
 use crate::check::Checked;
 
-/// How weir ends.
+/// Returns the times of the shutdown.
 pub(super) fn plan(block: &Checked) -> ShutdownPlan {
     ShutdownPlan { delay_us: block.number("delay"), drain_us: block.number("drain") }
 }

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::schema::Setting;
 use crate::texts::sockets as texts;
 
-/// What is written of them; None: nothing.
+/// Returns the written options; None: none is written.
 pub(super) fn tuning(block: &Checked) -> Option<Arc<Tuning>> {
     let device = Some(block.text("device")).filter(|name| !name.is_empty());
     let mut tuning = Tuning::by(device);
@@ -23,7 +23,7 @@ pub(super) fn tuning(block: &Checked) -> Option<Arc<Tuning>> {
     (tuning != Tuning::default()).then(|| Arc::new(tuning))
 }
 
-/// In the unit that the plan has. What was wrong has been reported.
+/// Returns the value in the unit of the plan. Wrong values have been reported.
 fn value(block: &Checked, option: Tunable) -> Option<u64> {
     match block.setting(option.word())? {
         Setting::Time(us) => Some(us.div_ceil(1000)),
@@ -37,12 +37,13 @@ fn value(block: &Checked, option: Tunable) -> Option<u64> {
     }
 }
 
-/// The congestion controls that a block names.
+/// Returns the congestion controls that a block names.
 pub(super) fn congestion(block: &Checked) -> Congestion {
     Congestion::new(block.texts("congestion").into_iter())
 }
 
-/// Several are compared by connections that begin and end with those of clients.
+/// Several congestion controls are compared by connections that begin and end with those of
+/// clients.
 pub(super) fn check_undivided(compiler: &mut Compiler<'_>, block: &Checked, whose: &str) {
     if congestion(block).is_divided() {
         let message = format!("`congestion` has several names, which only {whose} can share its connections among");
@@ -50,7 +51,7 @@ pub(super) fn check_undivided(compiler: &mut Compiler<'_>, block: &Checked, whos
     }
 }
 
-/// How many may be compared, and each once.
+/// Checks that not too many are compared, and each once.
 pub(super) fn check_arms(compiler: &mut Compiler<'_>, block: &Checked) {
     let names = block.texts("congestion");
     let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
@@ -64,12 +65,12 @@ pub(super) fn check_arms(compiler: &mut Compiler<'_>, block: &Checked) {
     compiler.push(Problem::new("conflict", &block.place("congestion"), message));
 }
 
-/// Names of those that stand in a block.
+/// Returns the names of the options that are written in a block.
 pub(super) fn chosen(block: &Checked) -> impl Iterator<Item = &'static str> {
     SOCKETS.iter().map(|row| row.name).filter(|name| block.chosen(name).is_some())
 }
 
-/// They are about sockets of TCP, and servers may be elsewhere.
+/// Reports TCP socket options of an upstream whose servers are on unix sockets.
 pub(super) fn check_servers(compiler: &mut Compiler<'_>, upstream: &Checked) {
     let Some(server) = upstream.all("server").find(|server| server.text("address").starts_with(UNIX)) else { return };
     for name in chosen(upstream) {

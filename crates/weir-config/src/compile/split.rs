@@ -1,4 +1,4 @@
-//! `split` of `route`: which part of its requests goes to which upstream. Called by [`super::route`].
+//! `split` of `route`: the share of its requests for each upstream. Called by [`super::route`].
 
 use weir_proxy::placement::balance::Key;
 use weir_proxy::plan::UpstreamPlan;
@@ -11,7 +11,8 @@ use crate::check::Checked;
 use crate::problem::Problem;
 use crate::texts::route::hundredths;
 
-/// The shares of a route whose other requests go to `rest`; None: it has none, or they are wrong.
+/// Returns the shares of a route whose other requests are sent to `rest`; None: it has none, or
+/// they are wrong.
 pub(super) fn split(
     compiler: &mut Compiler<'_>,
     route: &Checked,
@@ -29,7 +30,7 @@ pub(super) fn split(
             compiler.push(Problem::new("conflict", &block.place("upstream"), message).help("name another upstream"));
             return None;
         }
-        // What is no number has been reported.
+        // A wrong number has been reported.
         let share = hundredths(block.text("percent"))?;
         let upstream = pool::pooled(compiler, route, upstream, upstreams);
         parts.push((share, upstream));
@@ -47,7 +48,7 @@ pub(super) fn split(
     (!parts.is_empty()).then(|| Split::new(&parts, rest, key_of(key)))
 }
 
-/// What a key of requests is called.
+/// Returns the key of requests with this name.
 pub(super) fn key_of(text: &str) -> Option<Key> {
     match text.split_once(':') {
         _ if text.is_empty() => None,

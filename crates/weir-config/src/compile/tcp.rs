@@ -1,4 +1,5 @@
-//! `tcp`: which connections go to which upstream as they are, and what of that upstream has no meaning then. Called by [`super::compile`].
+//! `tcp`: the upstream of connections that are passed on unchanged, and the options of that
+//! upstream that have no meaning then. Called by [`super::compile`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::options::SOCKETS;
 use crate::problem::Problem;
 use crate::schema::Default;
 
-/// Options of an upstream that say something of connections that are passed on as they are.
+/// Options of an upstream that have a meaning for connections that are passed on unchanged.
 const OF_UPSTREAM: [&str; 9] = [
     "name",
     "proxy-protocol",
@@ -25,11 +26,11 @@ const OF_UPSTREAM: [&str; 9] = [
     "required",
     "all-down",
 ];
-/// The same of a server.
+/// Such options of a server.
 const OF_SERVER: [&str; 4] = ["address", "tcp-connections", "weight", "backup"];
-/// The same of `health`.
+/// Such options of `health`.
 const OF_HEALTH: [&str; 4] = ["interval", "timeout", "rise", "fall"];
-/// Blocks of an upstream that don't.
+/// Blocks of an upstream that have none.
 const OF_HTTP: [(&str, &str); 4] = [
     ("sticky", "there are no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers"),
     ("failover", "there are no statuses; a server that refuses connections is left alone by itself"),
@@ -37,19 +38,19 @@ const OF_HTTP: [(&str, &str); 4] = [
     ("tls", "bytes pass as they are; whoever speaks TLS speaks it with the server"),
 ];
 
-/// Names of upstreams that `tcp` leads to.
+/// Returns the names of upstreams that `tcp` leads to.
 pub(super) fn led_to(document: &Checked) -> impl Iterator<Item = &str> {
     let all = document.all("tcp").flat_map(|tcp| tcp.all("sni").chain([tcp]));
     all.map(|block| block.text("proxy"))
 }
 
-/// What all blocks listen on, with what is served there.
+/// Returns the listeners of all blocks, with what they serve.
 pub(super) fn listeners(document: &Checked) -> impl Iterator<Item = (&Checked, Serves)> {
     let blocks = document.all("tcp").enumerate();
     blocks.flat_map(|(at, tcp)| tcp.all("listen").map(move |listen| (listen, Serves::Tcp(at as u16))))
 }
 
-/// What says something of HTTP, where none is spoken.
+/// Reports options for HTTP on a listener without HTTP.
 pub(super) fn check_listener(compiler: &mut Compiler<'_>, listen: &Checked, serves: Serves) {
     if !matches!(serves, Serves::Tcp(_)) {
         return;
@@ -66,7 +67,7 @@ pub(super) fn check_listener(compiler: &mut Compiler<'_>, listen: &Checked, serv
     }
 }
 
-/// All blocks, in their order. Upstreams that they lead to are for nothing else.
+/// Compiles all blocks, in their order. Upstreams that they lead to have no other use.
 pub(super) fn tcp(
     compiler: &mut Compiler<'_>,
     document: &Checked,
@@ -85,7 +86,7 @@ pub(super) fn tcp(
             let target = compiler.upstream_named(block, "proxy", &names)?;
             if !upstreams[target].is_tcp() {
                 check_upstream(compiler, blocks[target], &upstreams[target]);
-                // What goes to port 443 is what clients speak.
+                // Clients of port 443 speak TLS themselves.
                 plain.extend(blocks[target].all("server").map(|server| server.place("address")));
                 check_alone(compiler, &users, block, names.at(target));
                 (upstreams[target].pool, upstreams[target].pipeline) = (Pool::Tcp, PipelineMode::Off);
@@ -121,7 +122,8 @@ pub(super) fn tcp(
     plans
 }
 
-/// Where a client has connected to is known where it can be somewhere else than here.
+/// Reports original destinations for listeners whose connections cannot have another destination
+/// than this machine.
 fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Iterator<Item = u16>, blocks: &[&Checked]) {
     let mut servers = to.filter_map(|at| destination::original(blocks.get(usize::from(at))?));
     let Some(server) = servers.next() else { return };
@@ -134,7 +136,7 @@ fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Itera
     }
 }
 
-/// What congestion controls of an upstream can be compared by.
+/// Checks that congestion controls of an upstream can be compared.
 fn check_congestion(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     if !plan.is_tcp() {
         sockets::check_undivided(compiler, block, "an upstream that `tcp` leads to");
@@ -142,7 +144,7 @@ fn check_congestion(compiler: &mut Compiler<'_>, block: &Checked, plan: &Upstrea
     sockets::check_arms(compiler, block);
 }
 
-/// Where names lead, each to one upstream.
+/// Returns the upstreams of names, one for each.
 fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16)]) -> NamesPlan {
     let mut plan = NamesPlan { timeout_us: block.number("hello-timeout"), ..NamesPlan::default() };
     for (sni, upstream) in by_name {
@@ -165,10 +167,10 @@ fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16
     plan
 }
 
-/// By name of an upstream: the first block by which requests go there, and the option.
+/// By name of an upstream: the first block whose requests use it, and the option.
 type Users<'a> = HashMap<&'a str, (&'a Checked, &'static str)>;
 
-/// All of them.
+/// Returns all of them.
 fn users(document: &Checked) -> Users<'_> {
     let routes = document.all("route").flat_map(|route| {
         let splits = route.all("split").map(|split| (split, "upstream"));
@@ -180,7 +182,7 @@ fn users(document: &Checked) -> Users<'_> {
     users
 }
 
-/// An upstream is for connections or for requests.
+/// Reports an upstream that is used both for connections and for requests.
 fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, name: &str) {
     if let Some((other, option)) = users.get(name) {
         let message = format!("`{name}` is for connections of `tcp`, and requests can't go there as well");
@@ -190,7 +192,8 @@ fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, na
     }
 }
 
-/// What of an upstream has no meaning for connections that are passed on as they are.
+/// Reports options of an upstream that have no meaning for connections that are passed on
+/// unchanged.
 fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     for (word, why) in OF_HTTP {
         if let Some(inner) = block.all(word).next() {
@@ -225,7 +228,7 @@ fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamP
     }
 }
 
-/// Whether something else than the default is written. The effective configuration has the defaults.
+/// Whether a value other than the default is written. The effective configuration has the defaults.
 fn is_unusual(chosen: &Chosen) -> bool {
     let is = |text: &str| default_of(chosen.row, text).settings == chosen.settings;
     let is_usual = match chosen.row.default {

@@ -1,5 +1,6 @@
-//! Proves: a list of blocks that is longer than it may be is an error that names it, and one that is as long is none; nothing of it is cut
-//! without a word, and what its last block is needed for leads nowhere else. How: each list that has a limit, at it and a block beyond.
+//! Proves: a list of blocks that is longer than allowed is an error that names it, and one of
+//! exactly that length is none; nothing is cut silently, and the requirements of the last block do
+//! not lead elsewhere. How: each list that has a limit, at it and a block beyond.
 
 use weir_proxy::plan::{FAILOVER_MAX, LIMITS_MAX};
 
@@ -10,7 +11,7 @@ use crate::{Experts, parse_in, parse_servers};
 struct List {
     name: &'static str,
     max: usize,
-    /// The document, of its lines and the number of the last one.
+    /// The document, from its lines and the number of the last one.
     document: fn(&str, usize) -> String,
     line: fn(usize) -> String,
 }
@@ -31,7 +32,7 @@ fn upstream(at: usize) -> String {
     format!("upstream \"u{at}\" {{ server \"127.0.0.1:1\"; }}")
 }
 
-/// In a route to `app`.
+/// Puts lines in a route to `app`.
 fn in_route(lines: &str, _: usize) -> String {
     format!("{LISTEN}{APP}upstream \"b\" {{ server \"127.0.0.1:2\"; }}\nroute {{\nproxy \"app\"\n{lines}\n}}\n")
 }
@@ -129,7 +130,7 @@ const LISTS: [List; 19] = [
     },
 ];
 
-/// What is said of lists that are too long.
+/// Returns the messages about lists that are too long.
 fn too_many(problems: &[Problem]) -> Vec<&str> {
     problems.iter().filter(|problem| problem.code == "too-many").map(|problem| problem.message.as_str()).collect()
 }

@@ -1,4 +1,5 @@
-//! `tls` of a listener and of an upstream, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
+//! `tls` of a listener and of an upstream, compiled. Files are checked now, by the caller's expert
+//! for certificates, and again when they are used.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
 impl Compiler<'_> {
-    /// How the clients of a listener speak TLS.
+    /// Returns the TLS of a listener.
     pub(super) fn tls(&mut self, listen: &Checked, serves: Serves) -> Option<TlsPlan> {
         let block = listen.all("tls").next()?;
         if let Some(second) = listen.all("tls").nth(1) {
@@ -45,7 +46,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The keys of tickets, if a file has them.
+    /// Returns the file with the keys of tickets, if configured.
     fn ticket_keys(&mut self, block: &Checked) -> Option<PathBuf> {
         let place = block.place("ticket-keys");
         let path =
@@ -64,7 +65,7 @@ impl Compiler<'_> {
         Some(path.into())
     }
 
-    /// Whether the clients of a listener show certificates, and what becomes of these.
+    /// Returns whether the clients of a listener show certificates, and how these are used.
     fn client_certificates(&mut self, block: &Checked, serves: Serves) -> Option<ClientCertificatesPlan> {
         let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
         let (authorities, revocations) = (given("client-ca"), given("client-crl").map(Path::new));
@@ -84,7 +85,7 @@ impl Compiler<'_> {
             self.push(Problem::new("conflict", &block.place("client-cert-field"), message).help("leave it out"));
         }
         let Some(authorities) = authorities.map(Path::new) else {
-            // A path that was wrong has been reported.
+            // A wrong path has been reported.
             if block.chosen("client-ca").is_none() {
                 let message = "`client-auth` needs `client-ca`: the CAs that may have signed certificates of clients";
                 let problem = Problem::new("missing-value", &block.place("client-auth"), message);
@@ -116,7 +117,7 @@ impl Compiler<'_> {
         plan
     }
 
-    /// A certificate with its key, which is in the same file when none is named.
+    /// Returns a certificate with its key, which is in the same file unless another is named.
     fn pair(
         &mut self,
         file: &str,
@@ -126,7 +127,7 @@ impl Compiler<'_> {
     ) -> CertificatePlan {
         let key = if key.is_empty() { file } else { key };
         let plan = CertificatePlan { certificate: file.into(), key: key.into(), ocsp: None };
-        // A path that was wrong has been reported.
+        // A wrong path has been reported.
         if !file.is_empty() {
             let CertificatePlan { certificate, key, .. } = &plan;
             let verdict = (self.world.experts.tls)(files(certificate, key));
@@ -135,7 +136,7 @@ impl Compiler<'_> {
         plan
     }
 
-    /// What an expert says of a file.
+    /// Reports an expert's verdict on a file.
     fn judged(&mut self, verdict: Result<Vec<String>, String>, place: &Span) {
         match verdict {
             Ok(warnings) => {
@@ -145,7 +146,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// How connections to the servers of an upstream speak TLS.
+    /// Returns the TLS of connections to the servers of an upstream.
     pub(super) fn server_tls(&mut self, upstream: &Checked) -> Option<ServerTlsPlan> {
         let block = upstream.all("tls").next()?;
         if let Some(second) = upstream.all("tls").nth(1) {
@@ -165,7 +166,7 @@ impl Compiler<'_> {
         Some(ServerTlsPlan { trust: self.trust(block, upstream), name, certificate })
     }
 
-    /// Who may have signed the certificates of servers.
+    /// Returns the issuers that are trusted to sign the certificates of servers.
     fn trust(&mut self, block: &Checked, upstream: &Checked) -> TrustPlan {
         let file = block.text("ca");
         if !block.flag("verify") {
@@ -185,7 +186,7 @@ impl Compiler<'_> {
             "" => (TrustPlan::System, None),
             path => (TrustPlan::File(path.into()), Some(Path::new(path))),
         };
-        // A path that was wrong has been reported.
+        // A wrong path has been reported.
         if path.is_some() || block.text_or_word("ca") == "system" {
             let verdict = (self.world.experts.tls)(TlsFiles::Authorities(path));
             self.judged(verdict, &block.place("ca"));

@@ -4,7 +4,7 @@ use weir_proxy::plan::UpgradePlan;
 
 use crate::check::Checked;
 
-/// How weir gives way to a new program.
+/// Returns the times of an upgrade to a new program.
 pub(super) fn plan(block: &Checked) -> UpgradePlan {
     UpgradePlan { timeout_us: block.number("timeout"), tunnels_us: block.number("tunnels") }
 }

@@ -1,11 +1,12 @@
-//! `user` -> who weir is to be. Whether there is such a user, and weir can become him, the caller's expert says.
+//! `user` -> the user that weir becomes. The caller's expert checks that this user exists and that
+//! weir can become it.
 
 use super::Compiler;
 use crate::check::Checked;
 use crate::problem::Problem;
 use crate::{Account, UserChoice};
 
-/// Who weir is to be; None: it stays who it is.
+/// Returns the user that weir becomes; None: it keeps its own.
 pub(super) fn user(compiler: &mut Compiler<'_>, document: &Checked) -> Option<UserChoice> {
     let block = document.all("user").next()?;
     let choice = UserChoice {
@@ -13,7 +14,7 @@ pub(super) fn user(compiler: &mut Compiler<'_>, document: &Checked) -> Option<Us
         group: Some(block.text("group")).filter(|group| !group.is_empty()).map(str::to_owned),
         privileged_ports: block.flag("privileged-ports"),
     };
-    // A name that was wrong has been reported.
+    // A wrong name has been reported.
     if choice.name.is_empty() {
         return None;
     }

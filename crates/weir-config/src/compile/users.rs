@@ -11,7 +11,7 @@ use crate::check::Checked;
 use crate::problem::Problem;
 
 impl Compiler<'_> {
-    /// What is in the file is looked at now and again when it is used.
+    /// The content of the file is checked now and again when it is used.
     pub(super) fn users(&mut self, block: &Checked) -> Option<Arc<Path>> {
         let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
         if let Some(known) = self.users_known.get(Path::new(path)) {
@@ -38,13 +38,13 @@ impl Compiler<'_> {
     }
 }
 
-/// Who may use a route.
+/// Returns the users of a route.
 pub(super) fn basic_auth(compiler: &mut Compiler<'_>, route: &Checked) -> Option<BasicAuth> {
     let users = compiler.users(route)?;
     Some(BasicAuth { users, realm: realm(route).into(), passes_on: route.flag("pass-authorization") })
 }
 
-/// Warns of passwords that everybody on the way can read.
+/// Warns of passwords that can be read on the network.
 pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked, plan: &Plan) {
     let has_users = |route: &&Checked| !route.text("users").is_empty() && route.word("scheme") != "https";
     let Some(route) = document.all("route").find(has_users) else { return };
@@ -64,7 +64,7 @@ pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked,
     }
 }
 
-/// What a challenge calls itself.
+/// Returns the realm of a challenge.
 pub(super) fn realm(block: &Checked) -> String {
     if block.text("realm").is_empty() { "weir".to_owned() } else { block.text("realm").to_owned() }
 }

@@ -1,5 +1,5 @@
-//! What is allowed, and hardly meant: upstreams that nothing leads to, redirects to where a client is, a log in a folder that is not there.
-//! Called by `compile`; makes warnings.
+//! Warns of valid but unlikely configurations: upstreams that nothing leads to, redirects to the
+//! current place of a client, a log in a folder that does not exist. Called by `compile`.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ impl Compiler<'_> {
             .collect();
         for upstream in document.all("upstream") {
             let name = upstream.text("name");
-            // A name that was wrong has been reported.
+            // A wrong name has been reported.
             if name.is_empty() || used.contains(name) {
                 continue;
             }
@@ -40,11 +40,11 @@ impl Compiler<'_> {
         self.warnings.extend(arrival(document, self.world.experts.arrival));
     }
 
-    /// The folder in which the access log is to be.
+    /// Checks the folder of the access log.
     fn check_folder(&mut self, log: &Checked) {
         let path = Path::new(log.text("destination"));
         let Some(folder) = path.parent().filter(|folder| folder.is_absolute()) else { return };
-        // A folder that is there can't be read as a file, which is another error.
+        // An existing folder cannot be read as a file, which is another error.
         if (self.world.read)(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             let folder = folder.display();
             let message =
@@ -55,7 +55,7 @@ impl Compiler<'_> {
     }
 }
 
-/// A redirect to the same over TLS, also for those that speak TLS.
+/// Returns the problem of a redirect to the same URL over TLS that also applies to TLS clients.
 fn circle(route: &Checked) -> Option<Problem> {
     let redirect = route.all("redirect").next().filter(|_| route.chosen("scheme").is_none())?;
     let is_circle = redirect.text("to") == "https://$host$request_uri";
@@ -64,7 +64,7 @@ fn circle(route: &Checked) -> Option<Problem> {
     is_circle.then(|| Problem::new("circle", &redirect.place("to"), message).help(help))
 }
 
-/// What is wrong with how packets come to transparent listeners, once for each family.
+/// Returns problems with the arrival of packets at transparent listeners, once for each family.
 fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
     let listeners = document.all("listen").chain(document.all("tcp").flat_map(|tcp| tcp.all("listen")));
     let mut asked = Vec::new();
@@ -77,7 +77,7 @@ fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
             asked.push((needed, listen.place("transparent")));
         }
     }
-    // Elsewhere both sides are different connections.
+    // In other modes the connections on both sides differ.
     let keeps = document
         .all("upstream")
         .find(|upstream| upstream.text("source") == "client" && super::destination::original(upstream).is_some());

@@ -1,4 +1,5 @@
-//! Rows of `cache`: how much is stored, at the top, and by which rules, in a `route`. Part of the option table.
+//! Rows of `cache`: the size of the store, at the top, and the rules, in a `route`. Part of the
+//! option table.
 
 use super::{DAY, HOUR, KIB, MIB, SECOND, TIB, row};
 use crate::schema::{BLOCK, Block, Default, Kind, Row};

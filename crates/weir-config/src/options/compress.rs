@@ -1,4 +1,4 @@
-//! Rows of `compress`: which answers are compressed, and how. Part of the option table.
+//! Rows of `compress`: the responses that are compressed, and how. Part of the option table.
 
 use super::{MIB, row};
 use crate::schema::{BLOCK, Block, Default, Kind};

@@ -1,4 +1,4 @@
-//! What binds workers to cores. Part of the option table.
+//! Rows that bind workers to cores. Part of the option table.
 
 use super::row;
 use crate::schema::{Default, Kind, Row};

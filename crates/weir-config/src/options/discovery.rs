@@ -80,5 +80,5 @@ pub(super) const SERVER: Block = Block {
     ..BLOCK
 };
 
-/// What a file of `servers-from` has.
+/// The contents of a file for `servers-from`.
 pub(crate) const SERVERS: Block = Block { blocks: &[SERVER], ..BLOCK };

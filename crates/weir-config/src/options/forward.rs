@@ -4,7 +4,7 @@ use super::{FIELDS, HEAD, LINE, LISTEN, TIMEOUT, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
-/// What `users` says when there are none.
+/// The value of `users` without any.
 const NOBODY: &[&str] = &["off"];
 
 pub(super) const FORWARD: Block = Block {

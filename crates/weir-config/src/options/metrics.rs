@@ -1,10 +1,11 @@
-//! Rows of the document about the metrics listener: where it is, and whom it answers. Part of the option table.
+//! Rows of the document about the metrics listener: its address, and the hosts that it answers to.
+//! Part of the option table.
 
 use super::row;
 use crate::schema::{Default, Kind, Row};
 use crate::texts;
 
-/// Where metrics are served.
+/// The address of the metrics listener.
 pub(super) const METRICS: Row = row(
     "metrics",
     Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
@@ -12,7 +13,7 @@ pub(super) const METRICS: Row = row(
     "Address that serves the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` to every program that can connect.",
 );
 
-/// Names by which browsers may ask for them.
+/// Host names that browsers may use for it.
 pub(super) const HOSTS: Row = row(
     "metrics-hosts",
     Kind::List("`*`, a host name, or `*.` and a domain", texts::host_pattern),

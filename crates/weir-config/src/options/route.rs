@@ -1,4 +1,5 @@
-//! Rows of `route`: which requests it is for, where they go, and what is changed in them. Part of the option table.
+//! Rows of `route`: the requests that it matches, their target, and changes to them. Part of the
+//! option table.
 
 use super::cache::CACHE;
 use super::compress::COMPRESS;
@@ -6,7 +7,7 @@ use super::{POOLS, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
-/// What `users` says when there are none.
+/// The value of `users` without any.
 const NOBODY: &[&str] = &["off"];
 
 pub(super) const ROUTE: Block = Block {
@@ -292,7 +293,7 @@ const ERROR_PAGE: Block = Block {
     ..BLOCK
 };
 
-/// Words of [`EDIT`] behind which no value stands.
+/// Words of [`EDIT`] without a value behind them.
 const WITHOUT_VALUE: &[&str] = &["remove"];
 
 const EDIT: Block = Block {

@@ -4,7 +4,7 @@ use super::{DAY, SECOND, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
-/// What is so many in a time, and what so many at once.
+/// The terms that count a number in a time; the others count a number at once.
 const RATES: &[&str] =
     &["connections", "requests", "answers", "glitches", "timeouts", "handshakes", "handshakes-failed"];
 const NUMBERS: &[&str] = &["open", "in-progress"];

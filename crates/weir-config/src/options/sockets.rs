@@ -1,5 +1,5 @@
-//! The rows of what the kernel is asked of sockets: `listen` and `upstream` have them alike. Part of the option table; what they come to is in
-//! `compile/sockets.rs`.
+//! Rows of kernel options for sockets, which `listen` and `upstream` have in common. Part of the
+//! option table; `compile/sockets.rs` compiles them.
 
 use super::{DAY, KIB, MIB, SECOND, row};
 use crate::schema::{Default, Kind, Row};

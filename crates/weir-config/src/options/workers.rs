@@ -1,4 +1,4 @@
-//! What the document says of how workers share the load.
+//! Rows of the document about how workers share the load.
 
 use crate::schema::{Default, Kind, Row};
 

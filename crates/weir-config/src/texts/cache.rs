@@ -5,7 +5,7 @@ use weir_http::FieldName;
 
 use crate::problem::nearest;
 
-/// Names of all directives of answers.
+/// Returns the names of all directives of responses.
 fn directives() -> impl Iterator<Item = &'static str> {
     Directive::all().filter_map(|directive| std::str::from_utf8(directive.name()).ok())
 }
@@ -22,7 +22,7 @@ pub(crate) fn directive(text: &str) -> Result<String, String> {
     })
 }
 
-/// A field in which tags are.
+/// A field that contains tags.
 pub(crate) fn tag_field(text: &str) -> Result<String, String> {
     match tag_field_of(text) {
         Some(_) => Ok(text.to_ascii_lowercase()),
@@ -30,13 +30,13 @@ pub(crate) fn tag_field(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same as it is read.
+/// Returns the field of tags with this name.
 pub(crate) fn tag_field_of(text: &str) -> Option<TagField> {
     let is_it = |field: &&TagField| field.name().eq_ignore_ascii_case(text.as_bytes());
     TagField::ALL.iter().find(is_it).copied()
 }
 
-/// A status that answers are stored with.
+/// The status of stored responses.
 pub(crate) fn status(text: &str) -> Result<String, String> {
     match text.parse::<u16>() {
         Ok(206 | 304) => Err(format!("answers with {text} are no whole ones, and never stored by themselves")),

@@ -9,12 +9,12 @@ use jiff::tz::TimeZone;
 use weir_proxy::forward::policy::host::{self, Host};
 use weir_proxy::forward::policy::{Hours, Pattern, PatternError};
 
-/// Where name servers listen, RFC 1035 §4.2.
+/// The port of name servers, RFC 1035 §4.2.
 const DNS_PORT: u16 = 53;
 /// Minutes of a day.
 const DAY_MIN: u16 = 1440;
 
-/// Whose connections a forward proxy has.
+/// The pool of a forward proxy.
 pub(crate) fn pool(text: &str) -> Result<String, String> {
     match text {
         "pinned" | "per-request" => Ok(text.to_owned()),
@@ -33,7 +33,7 @@ pub(crate) fn file(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What a challenge calls the proxy: it stands in quotes (RFC 9110 §11.5).
+/// The realm of a challenge: it is in quotes (RFC 9110 §11.5).
 pub(crate) fn realm(text: &str) -> Result<String, String> {
     let fine = |c: char| (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
@@ -70,7 +70,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     pattern(text).map(|pattern| pattern.text())
 }
 
-/// The pattern that a name of a destination is.
+/// Parses the pattern for names of destinations.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::parse(text).map_err(|error| match error {
         PatternError::Address => format!("`{text}` is an address: write address=\"{}\"", text.trim_matches(['[', ']'])),
@@ -89,7 +89,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// A port, or the first and the last of several.
+/// A port, or the first and the last of a range.
 pub(crate) fn ports(text: &str) -> Result<String, String> {
     let range = port_range(text)
         .ok_or_else(|| format!("`{text}` is neither a port (1 to 65535) nor a range of them such as 8000-8999"))?;
@@ -97,7 +97,7 @@ pub(crate) fn ports(text: &str) -> Result<String, String> {
     Ok(if first == last { first.to_string() } else { format!("{first}-{last}") })
 }
 
-/// The range that a text is.
+/// Parses a range of ports.
 pub(crate) fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -105,7 +105,7 @@ pub(crate) fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     (first <= last).then_some(first..=last)
 }
 
-/// The name of a user: it stands in front of a colon (RFC 7617 §2).
+/// The name of a user: it precedes a colon (RFC 7617 §2).
 pub(crate) fn user(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 255 || text.contains(|c: char| c.is_control() || c == ':') {
         return Err("the name of a user has 1 to 255 bytes, and neither colons nor control characters".to_owned());
@@ -124,12 +124,12 @@ pub(crate) fn moment(text: &str) -> Result<String, String> {
     }
 }
 
-/// More digits than these would be a time, of which only the date were read.
+/// A text with more digits is a time, of which only the date would be read.
 fn date(text: &str) -> Option<Date> {
     text.parse().ok().filter(|_| text.len() == "2026-12-31".len())
 }
 
-/// When a date begins or a time is, in seconds since 1970.
+/// Returns when a date begins or a time is, in seconds since 1970.
 pub(crate) fn since_s(text: &str) -> Option<i64> {
     match date(text) {
         Some(date) => start_s(date),
@@ -137,7 +137,7 @@ pub(crate) fn since_s(text: &str) -> Option<i64> {
     }
 }
 
-/// When a date has ended or a time is, in seconds since 1970.
+/// Returns when a date has ended or a time is, in seconds since 1970.
 pub(crate) fn until_s(text: &str) -> Option<i64> {
     match date(text) {
         Some(date) => start_s(date.tomorrow().ok()?),
@@ -158,7 +158,7 @@ pub(crate) fn hours(text: &str) -> Result<String, String> {
     Ok(format!("{}-{}", time(hours.from_min), time(hours.to_min)))
 }
 
-/// The hours that a text is.
+/// Parses a part of the day.
 pub(crate) fn hours_of(text: &str) -> Option<Hours> {
     let (from, to) = text.split_once('-')?;
     let (from_min, to_min) = (minutes(from)?, minutes(to)?);
@@ -175,7 +175,8 @@ fn minutes(text: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is accepted, its canonical form, which reads back, and what is refused. How: tables.
+    //! Proves: which values are accepted, their canonical form, which reads back, and which are
+    //! refused. How: tables.
 
     use super::*;
     use crate::schema::TextCheck;

@@ -9,10 +9,10 @@ use weir_proxy::request::rules::text::{KNOWN, Text, TextError};
 use super::is_token;
 use crate::problem::nearest;
 
-/// Groups of an expression that a text may name; whether there are so many is known with the expression.
+/// Groups of an expression that a text may name; the expression decides whether it has as many.
 const GROUPS_MAX: usize = 9;
 
-/// What a field, a member of a query or a cookie is called.
+/// The name of a field, a member of a query or a cookie.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 256 || text.contains(char::is_control) {
         return Err("a name has 1 to 256 bytes and no control characters".to_owned());
@@ -20,7 +20,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What is compared with values.
+/// A text that values are compared with.
 pub(crate) fn value(text: &str) -> Result<String, String> {
     if text.contains(char::is_control) {
         return Err("no value has control characters".to_owned());
@@ -37,7 +37,7 @@ pub(crate) fn field(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a field says.
+/// The value of a field.
 pub(crate) fn text(text: &str) -> Result<String, String> {
     match Text::compile(text) {
         Ok(_) => Ok(text.to_owned()),
@@ -47,7 +47,7 @@ pub(crate) fn text(text: &str) -> Result<String, String> {
 }
 
 fn unknown(name: &str) -> String {
-    // `nearest` compares words as options have them.
+    // `nearest` compares words in the form of options.
     let words = KNOWN.map(|name| name.word().replace('_', "-"));
     match nearest(name, words.iter().map(String::as_str)) {
         Some(near) => format!("nothing is called `${name}`; did you mean `${}`?", near.replace('-', "_")),
@@ -63,7 +63,7 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     if text == "all" { Ok(text.to_owned()) } else { super::peers(text) }
 }
 
-/// Where a redirect leads.
+/// The target of a redirect.
 pub(crate) fn location(text: &str) -> Result<String, String> {
     match Location::compile(text) {
         Ok(_) => Ok(text.to_owned()),
@@ -80,7 +80,7 @@ pub(crate) fn redirect_status(text: &str) -> Result<String, String> {
     Err(format!("`{text}` is no redirect: write 301, 302, 303, 307 or 308"))
 }
 
-/// The content of an answer.
+/// The content of a response.
 pub(crate) fn content(text: &str) -> Result<String, String> {
     if text.len() > CONTENT_BYTES_MAX {
         return Err(format!("a content has at most {CONTENT_BYTES_MAX} bytes"));
@@ -88,7 +88,7 @@ pub(crate) fn content(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A share, in hundredths of a percent.
+/// Parses a share, in hundredths of a percent.
 pub(crate) fn hundredths(text: &str) -> Option<u32> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -125,7 +125,7 @@ pub(crate) fn media_type(text: &str) -> Result<String, String> {
     Err(format!("`{text}` is no media type, such as `text/html` or `text/plain; charset=utf-8`"))
 }
 
-/// What people call media types by.
+/// Short names for media types.
 const SHORT: [(&str, &str); 7] = [
     ("json", "application/json"),
     ("xml", "application/xml"),
@@ -136,7 +136,7 @@ const SHORT: [(&str, &str); 7] = [
     ("text", "text/*"),
 ];
 
-/// A pattern of what content of requests may be.
+/// A pattern for the content type of requests.
 pub(crate) fn content_type(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     match SHORT.iter().find(|(short, _)| *short == lower) {
@@ -145,7 +145,7 @@ pub(crate) fn content_type(text: &str) -> Result<String, String> {
     }
 }
 
-/// What becomes of a part of a path.
+/// The replacement of a part of a path.
 pub(crate) fn replacement(text: &str) -> Result<String, String> {
     Replacement::compile(text, GROUPS_MAX).map(|_| text.to_owned())
 }

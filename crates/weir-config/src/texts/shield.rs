@@ -1,4 +1,5 @@
-//! Checks of text values of `shield`: rates, and what becomes of one too many. Called through the option table.
+//! Checks of text values of `shield`: rates, and the consequences of exceeding a limit. Called
+//! through the option table.
 
 use weir_proxy::plan::Over;
 use weir_proxy::shield::by::{PARTS_MAX, Part};
@@ -6,13 +7,13 @@ use weir_proxy::upstream::health::Codes;
 
 use super::codes;
 
-/// The most that a rate may say.
+/// The largest count of a rate.
 const COUNT_MAX: u32 = 1_000_000;
 
-/// The most bytes of a name of an interface (IFNAMSIZ of net/if.h, less the end).
+/// The most bytes in the name of an interface (IFNAMSIZ of net/if.h, without the end).
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// The name of a network interface, as the kernel takes it (dev_valid_name).
+/// The name of a network interface, as the kernel accepts it (dev_valid_name).
 pub(crate) fn interface(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || [".", ".."].contains(&text) || text.contains(is_odd) {
@@ -23,7 +24,7 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// So many in so much time.
+/// A number in a time.
 pub(crate) fn rate(text: &str) -> Result<String, String> {
     let expected = || format!("`{text}` is no rate: write one such as 200/s, 5/min or 10/h");
     let (count, unit) = text.split_once('/').ok_or_else(expected)?;
@@ -43,7 +44,7 @@ pub(crate) fn rate(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same as a number, and the time in microseconds.
+/// Returns the rate as a number, and the time in microseconds.
 pub(crate) fn rate_of(text: &str) -> Option<(u32, u64)> {
     let (count, unit) = text.split_once('/')?;
     let seconds = match unit {
@@ -54,18 +55,18 @@ pub(crate) fn rate_of(text: &str) -> Option<(u32, u64)> {
     Some((count.parse().ok()?, seconds * 1_000_000))
 }
 
-/// Statuses, classes and ranges of them, with commas between.
+/// Statuses, classes and ranges of them, separated by commas.
 pub(crate) fn statuses(text: &str) -> Result<String, String> {
     let statuses: Result<Vec<String>, String> = text.split(',').map(|status| codes(status.trim())).collect();
     Ok(statuses?.join(","))
 }
 
-/// The same as they are compared.
+/// Returns them in the form for comparisons.
 pub(crate) fn statuses_of(text: &str) -> Vec<Codes> {
     text.split(',').filter_map(Codes::parse).collect()
 }
 
-/// Whom a limit counts.
+/// The property that a limit counts by.
 pub(crate) fn by(text: &str) -> Result<String, String> {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     if words == ["all"] {
@@ -96,7 +97,7 @@ pub(crate) fn by(text: &str) -> Result<String, String> {
     Ok(words.join(","))
 }
 
-/// The same for the plan. `all` has no parts.
+/// Returns it for the plan. `all` has no parts.
 pub(crate) fn parts_of(text: &str) -> Vec<Part> {
     text.split(',').filter_map(part).collect()
 }
@@ -112,7 +113,7 @@ fn part(word: &str) -> Option<Part> {
     }
 }
 
-/// What becomes of one too many.
+/// The consequence of exceeding a limit.
 pub(crate) fn over(text: &str) -> Result<String, String> {
     match text {
         "drop" | "delay" => {
@@ -125,7 +126,7 @@ pub(crate) fn over(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same for the plan.
+/// Returns it for the plan.
 pub(crate) fn over_of(text: &str) -> Option<Over> {
     match text {
         "close" => Some(Over::Close),

@@ -1,4 +1,4 @@
-//! Checks of text values of socket options, and what they mean as numbers.
+//! Checks of text values of socket options, and their meaning as numbers.
 
 use weir_proxy::plan::Keepalive;
 
@@ -59,14 +59,14 @@ const CODE_POINTS: [(&str, u64); 23] = [
     ("cs7", 56),
 ];
 
-/// What a code point is as a number.
+/// Returns a code point as a number.
 pub(crate) fn code_point(text: &str) -> Option<u64> {
     let named = CODE_POINTS.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     named.or_else(|| text.parse().ok().filter(|number| digits && *number < 64))
 }
 
-/// A code point, as it is written.
+/// A code point, as written.
 pub(crate) fn dscp(text: &str) -> Result<String, String> {
     let text = text.to_ascii_lowercase();
     match code_point(&text) {
@@ -75,7 +75,7 @@ pub(crate) fn dscp(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a rate is in bytes a second.
+/// Returns a rate in bytes a second.
 pub(crate) fn bytes_per_second(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a rate: write it like 20Mbit/s, or like 2MiB for bytes a second");
     let rate = text.strip_suffix("/s").unwrap_or(text);
@@ -102,15 +102,16 @@ fn within(bits: f64) -> Result<f64, String> {
     }
 }
 
-/// A rate, as it is written.
+/// A rate, as written.
 pub(crate) fn rate(text: &str) -> Result<String, String> {
     bytes_per_second(text).map(|_| text.to_owned())
 }
 
-/// What a time to ask stands for, where it is left out: how long a connection rests, then between two times, seconds; and how many times in vain.
+/// The defaults of omitted values for keepalive probes: the idle time before the first, the time
+/// between two, seconds; and the number without a reply.
 const ASKING: (u16, u16, u8) = (60, 10, 6);
 
-/// When the other side is asked whether it is still there.
+/// Parses when the other side is probed.
 pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
     if text == "off" {
         return Ok(Keepalive::Off);
@@ -143,14 +144,15 @@ pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
     Ok(Keepalive::Ask { idle_s, interval_s, probes })
 }
 
-/// The same, as it is written.
+/// The time of probes, as written.
 pub(crate) fn keepalive(text: &str) -> Result<String, String> {
     asking(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written means what it says, and all else is refused. How: tables, and that numbers of code points are unique and in order.
+    //! Proves: values have the written meaning, and all others are refused. How: tables, and that
+    //! numbers of code points are unique and in order.
 
     use super::*;
 
