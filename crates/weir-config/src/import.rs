@@ -1,8 +1,10 @@
-//! The configuration of nginx, HAProxy or Caddy as one of weir, with a list of what could not be carried over. Called by the command line.
+//! Converts the configuration of nginx, HAProxy or Caddy to one of weir, with a list of what could
+//! not be carried over. Called by the command line.
 //!
-//! Text -> directives (`tree`; each dialect has its own reader) -> `draft`, which knows what weir can do -> text (`write`). What a
-//! configuration keeps people out by, and weir can't say, becomes a route that leads nowhere: nothing that was closed is opened.
-//! No well-kept library reads any of the three grammars. Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) for a file, and those of
+//! Text -> directives (`tree`; each dialect has its own reader) -> `draft`, which knows the
+//! features of weir -> text (`write`). A restriction of access that weir cannot express becomes a
+//! route that leads nowhere: nothing that was closed is opened. No well-kept library reads any of
+//! the three grammars. Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) for a file, and those of
 //! `tree`; nothing here recurses.
 
 mod access;
@@ -36,7 +38,7 @@ use crate::problem::Errors;
 use draft::Draft;
 use tree::Sources;
 
-/// Whose configuration it is.
+/// The program of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// nginx.
@@ -48,7 +50,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What it is called on the command line.
+    /// Returns its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Dialect::Nginx => "nginx",
@@ -58,43 +60,43 @@ impl Dialect {
     }
 }
 
-/// What an import may ask of the world outside its text.
+/// The access of an import to the world outside its text.
 #[derive(Clone, Copy)]
 pub struct Outside<'a> {
-    /// The value of a variable of the environment.
+    /// Returns the value of an environment variable.
     pub variables: &'a dyn Fn(&str) -> Option<String>,
-    /// The files that a path with `*` and `?` stands for, in order.
+    /// Returns the files that match a path with `*` and `?`, in order.
     pub matching: &'a dyn Fn(&Path) -> io::Result<Vec<PathBuf>>,
-    /// What is in one, at most one byte more than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
+    /// Reads a file, at most one byte more than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
-/// What has become of a configuration.
+/// The result of an import.
 #[derive(Debug)]
 pub struct Imported {
-    /// The one of weir, as KDL; empty when nothing could be carried over.
+    /// The configuration of weir, as KDL; empty when nothing could be carried over.
     pub text: String,
-    /// What is to be known of it, in the order of the source.
+    /// Notes about it, in the order of the source.
     pub notes: Vec<Note>,
-    /// More of these than are kept.
+    /// The number of further notes, which are not kept.
     pub dropped: usize,
-    /// Directives that weir needs no counterpart of, by name, each once.
+    /// Directives without need for a counterpart in weir, by name, each once.
     pub unneeded: Vec<String>,
-    /// What `weir check` has against the text, which is a mistake of weir.
+    /// The errors of `weir check` in the text, which are a mistake of weir.
     pub faults: Option<Errors>,
 }
 
 /// Reads the file and those that it includes, and writes the equivalent.
 ///
 /// # Errors
-/// The user's fault: a file that can't be read or understood, with its line.
+/// The user's fault: a file that cannot be read or understood, with its line.
 pub fn import(dialect: Dialect, path: &Path) -> Result<Imported, Errors> {
     let variables = |name: &str| std::env::var(name).ok();
     let outside = Outside { variables: &variables, matching: &files::matching, read: &files::read };
     import_in(dialect, path, outside)
 }
 
-/// The same in a world of the caller's making.
+/// Imports in a world that the caller provides.
 ///
 /// # Errors
 /// As [`import`].

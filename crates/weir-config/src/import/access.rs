@@ -1,4 +1,5 @@
-//! Whose requests a route takes, as lines of `allow` and `deny`. Filled by the dialects; written by `write`.
+//! The clients that a route accepts, as lines of `allow` and `deny`. Filled by the dialects;
+//! written by `write`.
 //!
 //! Bounds: those of the compiler, [`NETWORKS_MAX`] addresses and [`LINES_MAX`] lines of a route.
 
@@ -7,7 +8,8 @@ use weir_proxy::request::rules::access::NETWORKS_MAX;
 use crate::compile::RULES_MAX as LINES_MAX;
 use crate::texts;
 
-/// Lines in their order, of which the first decides that has the address; whom none has may come.
+/// Lines in their order, of which the first with the address decides; an address without a line is
+/// allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Access(Vec<Line>);
 
@@ -18,7 +20,7 @@ struct Line {
 }
 
 impl Access {
-    /// Whom these lines are about, or all but them, may not come.
+    /// Returns lines that deny these clients, or all but these.
     pub(super) fn without(whom: &[String], is_rest: bool) -> Access {
         let mut access = Access::default();
         whom.iter().for_each(|address| access.push(is_rest, address.clone()));
@@ -28,7 +30,7 @@ impl Access {
         access
     }
 
-    /// One more, behind all others.
+    /// Appends a line.
     pub(super) fn push(&mut self, allows: bool, address: String) {
         match self.0.last_mut().filter(|line| line.allows == allows) {
             Some(line) => line.whom.push(address),
@@ -36,7 +38,7 @@ impl Access {
         }
     }
 
-    /// Whether everybody may come.
+    /// Whether all clients are allowed.
     pub(super) fn is_open(&self) -> bool {
         self.0.iter().all(|line| line.allows)
     }
@@ -46,7 +48,7 @@ impl Access {
         self.0.len() <= LINES_MAX && self.0.iter().map(|line| line.whom.len()).sum::<usize>() <= NETWORKS_MAX
     }
 
-    /// Those whom both let in. None: lines can't say it.
+    /// Returns the clients that both allow. None: lines cannot express it.
     pub(super) fn and(&self, other: &Access) -> Option<Access> {
         let denies_only = |access: &Access| access.0.iter().all(|line| !line.allows);
         let (first, second) = match (self, other) {
@@ -62,21 +64,22 @@ impl Access {
         Some(both)
     }
 
-    /// As they are written: the word and whom it is about.
+    /// Returns the lines as they are written: the word and its addresses.
     pub(super) fn lines(&self) -> impl Iterator<Item = (&'static str, &[String])> {
         let lines = if self.is_open() { &[] } else { &self.0[..] };
         lines.iter().map(|line| (if line.allows { "allow" } else { "deny" }, &line.whom[..]))
     }
 }
 
-/// An address or a range as weir writes them.
+/// Returns an address or a range as weir writes it.
 pub(super) fn address(text: &str) -> Option<String> {
     texts::network(text).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: two lists together let those in whom both let in. How: all addresses of a small world, for random lists.
+    //! Proves: two lists together allow exactly the clients that both allow. How: all addresses of
+    //! a small world, for random lists.
 
     use proptest::prelude::*;
     use weir_proxy::plan::Network;

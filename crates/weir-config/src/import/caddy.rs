@@ -1,7 +1,8 @@
 //! Caddy: sites become listeners and routes, each `reverse_proxy` an upstream. Called by `import`.
 //!
-//! Directives of a site have an order of their own, in which those that refuse come first and `reverse_proxy` last, more special paths before
-//! others; `order` makes weir's of it. Matchers are in `caddy/matcher.rs`, `reverse_proxy` is in `caddy/proxy.rs`, all else in `caddy/fate.rs`.
+//! Directives of a site have their own order: refusals come first and `reverse_proxy` last, more
+//! specific paths before others; `order` converts it to weir's. Matchers are in `caddy/matcher.rs`,
+//! `reverse_proxy` is in `caddy/proxy.rs`, all other directives in `caddy/fate.rs`.
 
 mod answer;
 mod encode;
@@ -31,12 +32,12 @@ use crate::problem::Errors;
 use crate::reverse::literal;
 use crate::texts;
 
-/// Directives that hold requests together.
+/// Directives that group others.
 const BLOCKS: [&str; 3] = ["handle", "handle_path", "route"];
-/// Directives that keep some out.
+/// Directives that keep some clients out.
 const GUARDS: [&str; 6] = ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth"];
 
-/// Puts all of it into the draft.
+/// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let tree = read::read(draft)?;
     let mut caddy = Caddy::new(&tree, draft);
@@ -54,42 +55,42 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     Ok(())
 }
 
-/// What all parts need.
+/// The state of all parts.
 struct Caddy<'t, 'd, 'a> {
     tree: &'t Tree,
     draft: &'d mut Draft<'a>,
-    /// Of HTTP and of HTTPS.
+    /// The ports of HTTP and of HTTPS.
     ports: (u16, u16),
     auto_https: bool,
-    /// Who comes without TLS is sent to where there is.
+    /// Clients without TLS are redirected to TLS.
     redirects: bool,
-    /// Whether weir goes by other addresses of clients.
+    /// Whether weir uses other addresses of clients than Caddy.
     others: Others,
-    /// Upstreams by all that is said of them; None: there is none that works.
+    /// Upstreams by all of their settings; None: no usable one.
     upstreams: HashMap<String, Option<usize>>,
-    /// Zones of `rate_limit` so far.
+    /// The number of zones of `rate_limit` so far.
     zones: usize,
 }
 
-/// Which addresses of clients are others than weir's.
+/// The addresses of clients that differ from weir's.
 #[derive(Default)]
 struct Others {
-    /// Of connections: a PROXY header says whose they are.
+    /// Those of connections: a PROXY header names them.
     connections: bool,
-    /// Of what proxies say: others are believed, or by another field.
+    /// Those that proxies name: other proxies are trusted, or another field.
     believed: bool,
 }
 
 /// An address of a site.
 #[derive(Debug, PartialEq, Eq)]
 struct Address {
-    /// Empty: all.
+    /// Empty: all hosts.
     host: String,
     port: u16,
     over_tls: bool,
 }
 
-/// Requests that a block of directives is for, and what is changed in them.
+/// The requests that a block of directives matches, and changes to them.
 #[derive(Clone, Default)]
 struct Scope {
     cases: Vec<Case>,
@@ -160,7 +161,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         ordered.routes.into_iter().for_each(|route| self.draft.route(route));
     }
 
-    /// `example.com:8443`, `http://example.com`, `:80`, `localhost`.
+    /// Parses `example.com:8443`, `http://example.com`, `:80`, `localhost`.
     fn address(&self, word: &str, has_tls: bool) -> Option<Address> {
         let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -201,7 +202,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
                 let (path, mode) = socket.split_once('|').map_or((socket, None), |(path, mode)| (path, Some(mode)));
                 let address = format!("{UNIX}{path}");
                 self.draft.listen(group, node, &address, tls.clone());
-                // Caddy makes them so.
+                // As Caddy creates them.
                 self.draft.rights(node, &address, mode.or(Some("0200")), None);
                 continue;
             }
@@ -210,7 +211,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         }
     }
 
-    /// Who comes to names of a site without TLS is sent to where there is, unless another site is for that.
+    /// Redirects clients without TLS at names of a site to TLS, unless another site handles them.
     fn redirect_to_tls(&mut self, at: usize, addresses: &[Address]) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -238,7 +239,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         }
     }
 
-    /// The certificate that `tls` names, or the place where one is to be put; None: it asks something of clients that weir can't.
+    /// Returns the certificate that `tls` names, or a placeholder for it; None: it requires
+    /// something of clients that weir cannot check.
     fn tls(&mut self, at: usize, host: &str) -> Option<ListenTls> {
         let tree = self.tree;
         let mut tls = ListenTls::default();
@@ -271,7 +273,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         Some(tls)
     }
 
-    /// Which certificates clients must show; None: weir can't ask for them, and the address is left out.
+    /// Converts the client certificates that are required; None: weir cannot require them, and the
+    /// address is left out.
     fn client_auth(&mut self, at: usize, node: &Node, tls: &mut ListenTls) -> Option<()> {
         let tree = self.tree;
         let mut authority = None;
@@ -293,7 +296,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         Some(())
     }
 
-    /// The rules of a site in the order in which they hold.
+    /// Returns the rules of a site in their effective order.
     fn rules(&mut self, group: usize, site: usize, scope: Scope) -> Vec<Route> {
         let tree = self.tree;
         let (mut rules, mut kept) = (Vec::new(), Vec::new());
@@ -322,7 +325,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         rules
     }
 
-    /// What a directive does with the requests that it is for.
+    /// Returns the effect of a directive on its requests.
     fn steps(&mut self, at: usize, cases: Vec<Case>, mut base: Route) -> Vec<Step> {
         let node = &self.tree.nodes[at];
         let name = node.name();
@@ -361,7 +364,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         steps
     }
 
-    /// What is inside a `handle` and the like; a path that is taken off is taken off.
+    /// Returns the contents of a `handle` or similar; `handle_path` strips its path.
     fn block(&mut self, at: usize, mut scope: Scope) -> Vec<(usize, Scope)> {
         let node = &self.tree.nodes[at];
         if node.name() == "handle_path" {
@@ -375,7 +378,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         self.inside(at, scope)
     }
 
-    /// The directives inside a block that lead somewhere, the first one last, each with what the others change.
+    /// Returns the terminal directives inside a block, the first one last, each with the changes of
+    /// the others.
     fn inside(&mut self, block: usize, mut scope: Scope) -> Vec<(usize, Scope)> {
         let tree = self.tree;
         let is_route = tree.nodes[block].name() == "route";
@@ -388,7 +392,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             }
         }
         if !is_route {
-            // All have their turn behind those that change something; but a `redir` has it before paths are changed.
+            // All terminal directives come behind those that change something, except `redir`,
+            // which comes before paths are changed.
             for (kind, _, of) in &mut found {
                 *of = scope.clone();
                 if *kind == 0 {
@@ -402,14 +407,15 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         found.into_iter().rev().map(|(_, at, scope)| (at, scope)).collect()
     }
 
-    /// In the order of directives: of a kind longer paths first where both have one path, and those without a matcher behind those with one;
-    /// else as they are written. As that is no order of all, it is made as Caddy makes it, one by one.
+    /// Sorts directives. Within a kind, longer paths come first if both have one path, and
+    /// directives without a matcher behind those with one; otherwise the order of the text remains.
+    /// Because this is no total order, directives are inserted one by one, as Caddy does it.
     fn in_order(&self, found: Vec<(usize, usize, Scope)>) -> Vec<(usize, usize, Scope)> {
         let tree = self.tree;
         let mut found: Vec<((usize, usize, Scope), &str)> =
             found.into_iter().map(|one| (self.only_path(one.1), one)).map(|(path, one)| (one, path)).collect();
         found.sort_by_key(|((kind, ..), _)| *kind);
-        // More are too many, which is said.
+        // More than this are too many, which is noted.
         let last = found.len().min(RULES_MAX);
         for start in 1..last {
             for at in (1..=start).rev() {
@@ -429,7 +435,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         found.into_iter().map(|(one, _)| one).collect()
     }
 
-    /// The cases of a directive in its block; None: its matcher is nothing. Where there are too many, one that keeps some out keeps out all.
+    /// Returns the cases of a directive in its block; None: its matcher never matches. With too
+    /// many cases, a directive that keeps some clients out keeps all out.
     fn matched(&mut self, at: usize, within: &Scope) -> Option<Vec<Case>> {
         let node = &self.tree.nodes[at];
         let terms = self.matcher(at)?;
@@ -450,7 +457,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         refuses.then(|| within.cases.iter().map(Case::all_but_some).collect())
     }
 
-    /// What is let in that a refusal by path kept out: other ways to write it.
+    /// Notes what is admitted that a refusal by path kept out: other spellings of it.
     fn tell_of_case(&mut self, node: &Node, terms: &[Term]) {
         let mut all = terms.iter().filter(|term| !term.not).flat_map(|term| &term.any);
         let path = all.find_map(|effect| match effect {
@@ -465,7 +472,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         }
     }
 
-    /// Fields that a block changes in all of its answers or requests.
+    /// Converts fields that a block changes in all of its responses or requests.
     fn field_line(&mut self, at: usize, side: Side, scope: &mut Scope) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -496,7 +503,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     }
 }
 
-/// Where directives that lead somewhere stand in the order of Caddy.
+/// Returns the position of terminal directives in the order of Caddy.
 fn kind(name: &str) -> Option<usize> {
     match name {
         "redir" => Some(0),
@@ -510,7 +517,7 @@ fn kind(name: &str) -> Option<usize> {
     }
 }
 
-/// The longer path first; of two that differ in the `*` at their end the one without.
+/// Orders the longer path first; of two that differ in a final `*` the one without it.
 fn by_length(one: &str, other: &str) -> Ordering {
     if one.trim_end_matches('*') == other.trim_end_matches('*') {
         one.len().cmp(&other.len())
@@ -519,7 +526,7 @@ fn by_length(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Whether it keeps some out: `respond 403` and the like, and what asks who they are.
+/// Whether it keeps some clients out: `respond 403` and similar, and authentication.
 fn is_refusal(node: &Node) -> bool {
     let name = node.name();
     let code = || node.arguments().find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()));

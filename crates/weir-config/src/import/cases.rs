@@ -1,6 +1,8 @@
-//! What conditions of other programs ask for, as cases that routes can say: one host, one path, some methods, fields.
+//! Conditions of other programs, as cases that routes can express: one host, one path, some
+//! methods, fields.
 //!
-//! Called by dialects whose conditions are expressions. Bound: [`CASES_MAX`] cases of one condition.
+//! Called by dialects whose conditions are expressions. Bound: [`CASES_MAX`] cases of one
+//! condition.
 
 use super::access::Access;
 use super::order::{covers_host, covers_path};
@@ -9,26 +11,26 @@ use super::route::{Condition, Route, Scheme};
 /// Cases of one condition.
 pub(super) const CASES_MAX: usize = 200;
 
-/// Requests that all of this is true of.
+/// The requests for which all of this is true.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Case {
     /// None: all.
     scheme: Option<Scheme>,
     host: Option<String>,
     path: Option<String>,
-    /// The path alone.
+    /// The path itself, without paths below it.
     pub(super) exact: bool,
     pub(super) methods: Vec<String>,
     pub(super) conditions: Vec<Condition>,
     /// Addresses of clients; true: all but these.
     clients: Option<(bool, Vec<String>)>,
-    /// Something that routes can't say; Some(true): that it is not so.
+    /// A condition that routes cannot express; Some(true): its negation.
     unsaid: Option<bool>,
-    /// No request is like this.
+    /// No request matches.
     impossible: bool,
 }
 
-/// What one criterion asks for.
+/// The condition of one criterion.
 #[derive(Debug, Clone)]
 pub(super) enum Effect {
     Host(String),
@@ -42,11 +44,11 @@ pub(super) enum Effect {
     /// Addresses of clients, one of them.
     Clients(Vec<String>),
     Always,
-    /// Something that routes can't say.
+    /// A condition that routes cannot express.
     Unsaid,
 }
 
-/// One word of a condition.
+/// One term of a condition.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) not: bool,
@@ -59,12 +61,13 @@ impl Case {
         self.path.clone().unwrap_or_else(|| "/".to_owned())
     }
 
-    /// Those of them of whom something is not so that routes can't say: a rule that refuses them refuses all of these.
+    /// Returns the case with an additional negated condition that routes cannot express: a rule
+    /// that refuses its requests refuses all of these.
     pub(super) fn all_but_some(&self) -> Case {
         Case { unsaid: Some(true), ..self.clone() }
     }
 
-    /// A route for its requests that is otherwise like this one.
+    /// Returns a route for its requests that otherwise equals this one.
     pub(super) fn route(&self, base: Route) -> Route {
         Route {
             scheme: self.scheme,
@@ -77,7 +80,8 @@ impl Case {
         }
     }
 
-    /// Whom it keeps out when its rule refuses by addresses, and otherwise all; None: routes can't say it.
+    /// Returns the access of a route whose rule refuses this case by addresses. Open: the case has
+    /// no addresses, so all of its requests are refused. None: routes cannot express it.
     pub(super) fn access(&self) -> Option<Access> {
         if self.unsaid.is_some() {
             return None;
@@ -86,7 +90,8 @@ impl Case {
         Some(access.unwrap_or_default()).filter(Access::fits)
     }
 
-    /// Clients that it is not about; None: it is about some alone, or routes can't say it.
+    /// Returns clients that it exempts; None: it covers only some clients, or routes cannot express
+    /// it.
     pub(super) fn exempt(&self) -> Option<&[String]> {
         match (&self.clients, self.unsaid) {
             (None, None) => Some(&[]),
@@ -100,7 +105,7 @@ impl Case {
         path || self.scheme.is_some() || !self.methods.is_empty() || !self.conditions.is_empty()
     }
 
-    /// The same with one more.
+    /// Returns the case with one more effect.
     fn and(&self, effect: &Effect, not: bool) -> Case {
         let mut case = self.clone();
         match effect {
@@ -113,13 +118,13 @@ impl Case {
             Effect::Clients(whom) => match &mut case.clients {
                 None => case.clients = Some((not, whom.clone())),
                 Some((true, others)) if not => others.extend_from_slice(whom),
-                // Those who are on both lists.
+                // The clients that are on both lists.
                 Some(_) => case.unsaid = Some(case.unsaid.unwrap_or(false) || not),
             },
             Effect::Condition(condition) => {
                 case.conditions.push(Condition { not: not != condition.not, ..condition.clone() });
             }
-            // That something is not there is the stronger thing to keep in mind: it keeps out all others.
+            // A negated condition is the stronger one to remember: it keeps all others out.
             _ if not => case.unsaid = Some(true),
             Effect::Unsaid => case.unsaid = Some(case.unsaid.unwrap_or(false)),
             Effect::Host(host) => match &case.host {
@@ -153,13 +158,13 @@ impl Case {
     }
 }
 
-/// The cases of `of` that all of these are true of; None: too many.
+/// Returns the cases of `of` for which all of these are true; None: too many.
 pub(super) fn and_all(of: Vec<Case>, terms: &[Term]) -> Option<Vec<Case>> {
     let mut cases = of;
     for term in terms {
         let with = |case: &Case| -> Vec<Case> {
             if term.not {
-                // None of them.
+                // None of these terms.
                 vec![term.any.iter().fold(case.clone(), |case, effect| case.and(effect, true))]
             } else {
                 term.any.iter().map(|effect| case.and(effect, false)).collect()
@@ -170,15 +175,16 @@ pub(super) fn and_all(of: Vec<Case>, terms: &[Term]) -> Option<Vec<Case>> {
     (cases.len() <= CASES_MAX).then_some(cases)
 }
 
-/// Those that routes can say, and whether there were others.
+/// Returns the cases that routes can express, and whether others were left out.
 pub(super) fn said(all: Vec<Case>) -> (Vec<Case>, bool) {
     let is_said = |case: &Case| case.unsaid.is_none() && case.clients.is_none();
     let (said, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(is_said);
     (said, !others.is_empty())
 }
 
-/// Those of a rule that sends clients to TLS, whether more are sent than there, and whether others were left out. Whom it leaves where they
-/// are and routes can't say is sent, too, unless they have TLS.
+/// Returns the cases of a rule that redirects clients to TLS, whether it redirects more than in the
+/// source, and whether others were left out. Requests that the source does not redirect by a
+/// condition that routes cannot express are redirected as well, unless they use TLS.
 pub(super) fn sent_to_tls(all: Vec<Case>) -> (Vec<Case>, bool, bool) {
     let is_wider = |case: &Case| {
         let is_rest = case.clients.as_ref().is_none_or(|(is_rest, _)| *is_rest);
@@ -197,8 +203,10 @@ pub(super) fn sent_to_tls(all: Vec<Case>) -> (Vec<Case>, bool, bool) {
     (cases, is_more, lost)
 }
 
-/// Those of a rule that refuses, and whether there were others. What can't be said is left out of a case, so that more is refused, unless
-/// nothing else is there: then one that lets some in (`not allowed`) refuses all, and one that keeps some out (`bad`) refuses nobody.
+/// Returns the cases of a rule that refuses, and whether others were left out. Conditions that
+/// cannot be expressed are left out of a case, so that more is refused, unless nothing else
+/// remains. Then a case that admits some clients (`not allowed`) refuses all, and one that keeps
+/// some out (`bad`) refuses none.
 pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
     let refuses = |case: &Case| {
         let lets_in = |of: &Option<(bool, Vec<String>)>| of.as_ref().is_some_and(|(is_rest, _)| *is_rest);
@@ -210,7 +218,8 @@ pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what cases say of addresses and schemes, and what a rule that refuses makes of what they can't say. How: examples.
+    //! Proves: what cases express about addresses and schemes, and how a rule that refuses treats
+    //! conditions that cannot be expressed. How: examples.
 
     use super::*;
 
@@ -269,11 +278,11 @@ mod tests {
     #[test]
     fn what_refuses_keeps_out_too_many_rather_than_too_few() {
         let kept = |terms: &[(bool, Effect)]| refused(case(terms)).0.len();
-        // Bad ones, of whom nothing else is known.
+        // Bad clients, of which nothing else is known.
         assert_eq!(kept(&[(false, Effect::Unsaid)]), 0);
         assert_eq!(kept(&[(false, Effect::Unsaid), (false, clients("a"))]), 0);
         assert_eq!(kept(&[(false, Effect::Unsaid), (false, Effect::Path("/x".to_owned()))]), 1);
-        // All but good ones.
+        // All but good clients.
         assert_eq!(kept(&[(true, Effect::Unsaid)]), 1);
         assert_eq!(kept(&[(false, Effect::Unsaid), (true, clients("a"))]), 1);
         assert_eq!(kept(&[(false, clients("a"))]), 1);

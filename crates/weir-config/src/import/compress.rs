@@ -8,10 +8,10 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::size_text;
 
-/// What a dialect says of it.
+/// The compression settings of a dialect.
 #[derive(Debug, Default)]
 pub(super) struct Compress {
-    /// The best first, each with its level as it is there; None: weir's own.
+    /// The best coding first, each with its level in the dialect; None: weir's own.
     pub(super) codings: Vec<(Coding, Option<u64>)>,
     /// None: weir's own.
     pub(super) types: Option<Vec<String>>,
@@ -19,7 +19,7 @@ pub(super) struct Compress {
 }
 
 impl Draft<'_> {
-    /// Its options, as they are written. None: there is no coding that weir has.
+    /// Returns its options, as they are written. None: weir has none of its codings.
     pub(super) fn compress(&mut self, node: &Node, compress: Compress) -> Option<Vec<String>> {
         if compress.codings.is_empty() {
             return None;

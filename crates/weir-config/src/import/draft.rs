@@ -1,7 +1,8 @@
-//! The configuration that comes of an import, as far as it is known: what each dialect fills, and `write` writes.
+//! The configuration under construction: each dialect fills it, and `write` writes it.
 //!
-//! Every value is checked by the functions of the option table when it comes in; what they refuse becomes a note with their reason. So
-//! what is written is valid. Weir's routes hold for each of its listeners; what follows from that is settled in [`Draft::finish`].
+//! Every value is checked by the functions of the option table when it arrives; a refusal becomes a
+//! note with the reason. So the written configuration is valid. weir's routes hold for each of its
+//! listeners; [`Draft::finish`] settles the consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +26,14 @@ use crate::units::{size_text, time_text};
 /// Listeners, groups of servers, servers of one, routes: the compiler takes no more.
 pub(super) const BLOCKS_MAX: usize = 10_000;
 
-/// A set of addresses with what is served there: a `server` of nginx, a frontend, a site.
+/// A set of addresses with the service there: a `server` of nginx, a frontend, a site.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) place: Place,
     pub(super) what: String,
     /// Indices of [`Draft::listens`].
     pub(super) listens: Vec<usize>,
-    /// Who comes without TLS is only sent to where there is TLS.
+    /// Clients without TLS are only redirected to TLS.
     pub(super) only_tls: bool,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Listen {
     pub(super) tls: Option<ListenTls>,
 }
 
-/// How its clients speak TLS.
+/// TLS with its clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ListenTls {
     /// Certificate and key.
@@ -66,7 +67,7 @@ pub(super) struct Upstream {
     /// Options of `tls`, as they are written; None: no TLS.
     pub(super) tls: Option<BTreeMap<&'static str, String>>,
     pub(super) servers: Vec<Server>,
-    /// It has connections as they are, and no requests.
+    /// It serves connections without parsing, and no requests.
     pub(super) is_tcp: bool,
 }
 
@@ -75,19 +76,20 @@ pub(super) struct Upstream {
 pub(super) struct Server {
     pub(super) place: Place,
     pub(super) address: String,
-    /// As the dialect counts; 0: not said.
+    /// In the dialect's units; 0: not set.
     pub(super) weight: u64,
     pub(super) backup: bool,
     /// Most connections.
     pub(super) connections: Option<u64>,
 }
 
-/// Times (microseconds) and sizes (bytes) of `client` or an upstream. Of several the largest holds, as others have one for each place.
+/// Times (microseconds) and sizes (bytes) of `client` or an upstream. The largest of several holds,
+/// because other programs have one for each place.
 #[derive(Debug, Default)]
 pub(super) struct Amounts(BTreeMap<&'static str, (u64, Place)>);
 
 impl Amounts {
-    /// As they are written, with where they are from.
+    /// Returns the lines as they are written, with their origins.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, Place)> {
         self.0.iter().map(|(name, (amount, place))| {
             let text = match (is_size(name), *amount) {
@@ -104,7 +106,7 @@ fn is_size(name: &str) -> bool {
     matches!(name, "body-limit" | "line-limit" | "head-limit")
 }
 
-/// What the option table allows.
+/// Returns the range in the option table.
 fn range(name: &str) -> (u64, u64) {
     match name {
         "body-limit" => (0, 1 << 40),
@@ -116,18 +118,18 @@ fn range(name: &str) -> (u64, u64) {
     }
 }
 
-/// All of it.
+/// The whole draft.
 pub(super) struct Draft<'a> {
     pub(super) sources: Sources<'a>,
     pub(super) groups: Vec<Group>,
     pub(super) listens: Vec<Listen>,
     pub(super) upstreams: Vec<Upstream>,
     pub(super) routes: Vec<Route>,
-    /// What weir answers by itself, each once.
+    /// Responses of weir itself, each once.
     pub(super) answers: Vec<Answer>,
-    /// Connections that are passed on as they are.
+    /// Connections that are passed on unchanged.
     pub(super) tcps: Vec<Tcp>,
-    /// Names for them that were looked at, for a bound.
+    /// Names for them that were examined, for a bound.
     pub(super) tcp_names: usize,
     /// Limits for each client.
     pub(super) limits: Limits,
@@ -139,7 +141,7 @@ pub(super) struct Draft<'a> {
     pub(super) client_lines: BTreeMap<&'static str, (String, Place)>,
     /// `access-log`, as it is written.
     pub(super) log: Option<(String, Place)>,
-    /// Names of upstreams, each with the last number that one like it has got.
+    /// Names of upstreams, each with the last number of a similar one.
     upstream_names: BTreeMap<String, u64>,
     draws: Vec<Draw>,
     dropped: usize,
@@ -169,7 +171,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Says something of a directive.
+    /// Adds a note about a directive.
     pub(super) fn note(&mut self, place: Place, kind: Kind, what: &str, why: impl Into<String>) {
         let draw = Draw { place, kind, what: short(what), why: why.into() };
         if self.draws.contains(&draw) {
@@ -178,7 +180,7 @@ impl<'a> Draft<'a> {
         if self.draws.len() < NOTES_MAX { self.draws.push(draw) } else { self.dropped += 1 }
     }
 
-    /// A directive that is not there any more.
+    /// Notes a directive that was dropped.
     pub(super) fn lost(&mut self, node: &Node, why: impl Into<String>) {
         self.note(node.place, Kind::Lost, &node.shown(), why);
     }
@@ -191,21 +193,21 @@ impl<'a> Draft<'a> {
         self.note(node.place, Kind::Different, &node.shown(), why);
     }
 
-    /// The same for what can stand in many places and is said once.
+    /// Notes a difference that may occur in many places, once.
     pub(super) fn different_once(&mut self, node: &Node, why: &str) {
         if !self.draws.iter().any(|draw| draw.why == why) {
             self.different(node, why);
         }
     }
 
-    /// A directive that weir does the sense of without being told.
+    /// Notes a directive whose purpose weir fulfils by default.
     pub(super) fn unneeded(&mut self, name: &str) {
         if self.unneeded.len() < NOTES_MAX {
             self.unneeded.insert(short(name));
         }
     }
 
-    /// Where lines of the access log go; weir has one.
+    /// Sets the destination of the access log; weir has one.
     pub(super) fn access_log(&mut self, node: &Node, path: &str, options: &str) {
         let path = match path {
             "stdout" => path.to_owned(),
@@ -228,7 +230,7 @@ impl<'a> Draft<'a> {
         self.groups.len() - 1
     }
 
-    /// An address of a group; joined with what is already there at the same one.
+    /// Adds an address of a group, joined with an existing one at the same place.
     pub(super) fn listen(&mut self, group: usize, node: &Node, address: &str, tls: Option<ListenTls>) {
         let address = match texts::listener(address).map(|text| Location::read(&text)) {
             Ok(Some(address)) => address,
@@ -257,7 +259,8 @@ impl<'a> Draft<'a> {
                 ours.certificates.extend(theirs.certificates);
                 let mut seen = BTreeSet::new();
                 ours.certificates.retain(|pair| seen.insert(pair.clone()));
-                // Who must show a certificate to one name must do so to all: the other way it would be nobody.
+                // If one name requires a certificate, all must: the other way no client would have
+                // to show one.
                 if ours.options.get("client-auth") != theirs.options.get("client-auth") {
                     conflict = Some(
                         "all clients of an address are asked for certificates in weir, or none; now all are".to_owned(),
@@ -287,7 +290,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A new group of servers, with a name of its own that is like this one.
+    /// Adds a group of servers, with a unique name that resembles this one.
     pub(super) fn upstream(&mut self, place: Place, name: &str) -> usize {
         let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
         let mut base: String = name.chars().map(fine).take(48).collect();
@@ -306,7 +309,7 @@ impl<'a> Draft<'a> {
         self.upstreams.len() - 1
     }
 
-    /// One more server, unless its address is none.
+    /// Adds a server, unless its address is invalid.
     pub(super) fn server(&mut self, upstream: usize, node: &Node, mut server: Server) {
         match texts::server_address(&server.address) {
             Ok(address) if self.upstreams[upstream].servers.iter().any(|other| other.address == address) => {
@@ -323,7 +326,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Connections to a group of servers begin with a header of the PROXY protocol.
+    /// Makes connections to a group of servers begin with a PROXY protocol header.
     pub(super) fn announce(&mut self, upstream: usize, node: &Node, version: &str) {
         let ours = &mut self.upstreams[upstream];
         ours.lines.push(format!("proxy-protocol \"{version}\""));
@@ -331,18 +334,18 @@ impl<'a> Draft<'a> {
         self.different(node, "each client has connections of its own there, in any number, and comes with HTTP/1.1");
     }
 
-    /// A time of a dialect in which 0 sets no limit; else as [`Draft::amount`].
+    /// Sets a time of a dialect in which 0 sets no limit; otherwise as [`Draft::amount`].
     pub(super) fn time_limit(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, us: u64) {
         if us > 0 {
             return self.amount(upstream, node, name, us);
         }
         let (_, most) = range(name);
-        // The same for each option that the directive becomes, so that it is said once.
+        // The note is the same for each option that the directive becomes, so that it occurs once.
         self.different(node, format!("0 sets no limit there; {} here", time_text(most)));
         self.amount(upstream, node, name, most);
     }
 
-    /// A time or size of an upstream, or of `client` when none is named.
+    /// Sets a time or size of an upstream, or of `client` if none is named.
     pub(super) fn amount(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, amount: u64) {
         let (least, most) = range(name);
         let unlimited = amount == u64::MAX && name == "body-limit";
@@ -364,7 +367,8 @@ impl<'a> Draft<'a> {
         self.different(node, format!("weir has one `{name}` for {whose}; the largest one is taken"));
     }
 
-    /// A change of a field, if it is one that rules may make. `value` has `$names`; None takes the field away.
+    /// Returns a change of a field, if rules may make it. `value` has `$names`; None removes the
+    /// field.
     pub(super) fn edit(
         &mut self,
         node: &Node,
@@ -383,13 +387,13 @@ impl<'a> Draft<'a> {
         Some(Edit { verb, name: name.to_owned(), value: value.to_owned() })
     }
 
-    /// Whether no route has room any more.
+    /// Whether the maximum of routes is reached.
     pub(super) fn is_full(&self) -> bool {
         self.routes.len() >= BLOCKS_MAX
     }
 
-    /// One more route, unless the table refuses it or an earlier one takes all of its requests. One of a group whose clients all speak TLS, or
-    /// none of them, is for those.
+    /// Adds a route, unless the table refuses it or an earlier one takes all of its requests. If
+    /// all clients of its group speak TLS, or none, the route is for those only.
     pub(super) fn route(&mut self, route: Route) {
         if self.is_full() {
             let why = format!("weir takes at most {BLOCKS_MAX} routes");
@@ -399,7 +403,7 @@ impl<'a> Draft<'a> {
         let mut why = route.refused();
         if let Some(earlier) = self.routes.iter().find(|other| other.hides(&route)) {
             let place = self.sources.name(earlier.place);
-            // The same twice is no news.
+            // A duplicate needs no note.
             if earlier.to == route.to && earlier.exact == route.exact && earlier.access == route.access {
                 return;
             }
@@ -417,7 +421,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Names that have routes of their own get nothing from less specific ones: elsewhere a name is looked up once.
+    /// Keeps requests for names with their own routes from less specific routes: other programs
+    /// look a name up once.
     pub(super) fn keep_names_apart(&mut self) {
         let mut seen = BTreeSet::new();
         let named = self.routes.iter().filter(|route| route.host != "*");
@@ -438,7 +443,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The text; empty: nothing could be carried over.
+    /// Returns the text; empty: nothing could be carried over.
     pub(super) fn finish(&mut self, dialect: Dialect) -> String {
         for group in self.groups.iter_mut().filter(|group| group.only_tls) {
             group.listens.retain(|at| self.listens[*at].tls.is_some());
@@ -457,17 +462,17 @@ impl<'a> Draft<'a> {
         if leads { write::write(self, dialect) } else { String::new() }
     }
 
-    /// Groups that some route is of.
+    /// Returns the groups that have routes.
     pub(super) fn served(&self) -> BTreeSet<usize> {
         self.routes.iter().map(|route| route.group).collect()
     }
 
-    /// The listeners that are needed.
+    /// Returns the listeners that are needed.
     pub(super) fn listened(&self) -> BTreeSet<usize> {
         self.served().iter().flat_map(|group| &self.groups[*group].listens).copied().collect()
     }
 
-    /// What only this machine could reach stays so.
+    /// Keeps services closed that only this machine could reach.
     fn leave_out_local(&mut self) {
         let is_local =
             |at: &usize| self.listens[*at].address.network().is_none_or(|address| address.ip().is_loopback());
@@ -479,13 +484,13 @@ impl<'a> Draft<'a> {
         self.leave_out(local, "this one was for this machine only");
     }
 
-    /// What only those with a certificate could reach stays so.
+    /// Keeps services closed that only clients with a certificate could reach.
     fn leave_out_certified(&mut self) {
         let asks = |at: &usize| {
             let auth = self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
             auth.is_some_and(|auth| auth.contains("require"))
         };
-        // Routes of such groups are for clients with TLS, unless proxies say who has it.
+        // Routes of such groups are for clients with TLS, unless proxies say which clients have it.
         let trusts = self.client_lines.contains_key("trusted-proxies");
         let counts = |at: &&usize| trusts || self.listens[**at].tls.is_some();
         if self.listened().iter().filter(counts).all(asks) {
@@ -506,7 +511,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Routes can be reached at addresses of other groups, too.
+    /// Notes that routes can also be reached at addresses of other groups.
     fn tell_of_other_addresses(&mut self) {
         // Both wildcards of a port are the same place.
         let key = |at: usize| {
@@ -533,7 +538,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What was said: notes in order, how many more there were, what was not needed.
+    /// Returns the notes in order, how many more there were, and the unneeded directives.
     pub(super) fn into_notes(mut self) -> (Vec<Note>, usize, Vec<String>) {
         self.draws.sort_by_key(|draw| draw.place);
         let sources = &self.sources;
@@ -547,7 +552,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The address, with this port if it has none.
+/// Returns the address, with this port if it has none.
 pub(super) fn with_port(address: &str, port: u16) -> String {
     let has_port = address
         .rsplit_once(':')

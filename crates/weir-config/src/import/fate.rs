@@ -1,4 +1,4 @@
-//! What becomes of directives that need no code of their own: a table for each dialect, read here.
+//! The handling of directives that need no specific code: a table for each dialect, read here.
 
 use super::draft::Draft;
 use super::missing::Missing;
@@ -6,23 +6,24 @@ use super::tree::Node;
 use crate::reverse::literal;
 use crate::texts;
 
-/// What becomes of a directive.
+/// The handling of a directive.
 pub(super) enum Fate {
-    /// Another place has seen to it.
+    /// Another part of the code handles it.
     Done,
-    /// Weir does the sense of it without being told.
+    /// weir fulfils its purpose by default.
     Unneeded,
-    /// Weir has none of it.
+    /// weir has no counterpart.
     Missing(Missing),
-    /// The same, with a reason of its own.
+    /// weir has no counterpart, with a specific reason.
     Lost(&'static str),
 }
 
-/// By how a directive begins: whole words, or with `*` behind it any that begins so. The first that fits holds.
+/// By the beginning of a directive: whole words, or with a final `*` any with this prefix. The
+/// first match holds.
 pub(super) type Fates = &'static [(&'static [&'static str], Fate)];
 
 impl Draft<'_> {
-    /// Who may connect to a unix socket that is listened on.
+    /// Sets which users may connect to a unix socket of a listener.
     pub(super) fn rights(&mut self, node: &Node, address: &str, mode: Option<&str>, group: Option<&str>) {
         let Some(at) = self.listens.iter().position(|listen| listen.address.to_string() == address) else { return };
         let checked = [("mode", mode.map(texts::socket_mode)), ("group", group.map(texts::account))];
@@ -35,7 +36,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The path of a file that a directive names, if it is one.
+    /// Returns the path of a file that a directive names, if it is valid.
     pub(super) fn file(&mut self, node: &Node, path: &str) -> Option<String> {
         match texts::forward::file(&self.sources.beside(path)) {
             Ok(path) => Some(path),
@@ -46,7 +47,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Says what becomes of a directive. `words`: how many of them say which one it is.
+    /// Notes the handling of a directive. `words`: how many of its words identify it.
     pub(super) fn tell_by(&mut self, fates: Fates, node: &Node, words: usize) {
         let shown = node.shown();
         let fits = |start: &&str| match start.strip_suffix('*') {

@@ -1,4 +1,5 @@
-//! Files that a configuration includes: which they are, and what is in them. The only place of an import that touches the system.
+//! Files that a configuration includes: their paths and contents. The only place of an import that
+//! accesses the system.
 //!
 //! Bound: [`MATCHES_MAX`] files of one pattern.
 
@@ -8,15 +9,16 @@ use std::path::{Component, Path, PathBuf};
 use crate::FILE_BYTES_MAX;
 use crate::file::read_up_to;
 
-/// Files that one pattern may stand for.
+/// Files that one pattern may match.
 const MATCHES_MAX: usize = 1000;
 
-/// What is in a file, at most one byte more than is allowed.
+/// Reads a file, at most one byte more than is allowed.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, FILE_BYTES_MAX)
 }
 
-/// The files that a path with `*` and `?` stands for, sorted. A path without them stands for itself, there or not.
+/// Returns the files that match a path with `*` and `?`, sorted. A path without these characters is
+/// returned as it is, whether the file exists or not.
 pub(super) fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -32,7 +34,7 @@ pub(super) fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
                 let entry = entry?;
                 let other = entry.file_name();
                 let other = other.to_string_lossy();
-                // As glob(7) has it, a leading dot is only matched by a dot.
+                // As in glob(7), only a dot matches a leading dot.
                 if (!other.starts_with('.') || name.starts_with('.')) && fits(&name, &other) {
                     next.push(entry.path());
                 }
@@ -47,7 +49,8 @@ pub(super) fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a name fits a pattern. Goes back to the last `*` only, which is enough: time is the product of the lengths.
+/// Whether a name fits a pattern. Backtracks to the last `*` only, which is enough: time is the
+/// product of the lengths.
 fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);

@@ -1,7 +1,9 @@
 //! HAProxy: frontends become listeners and routes, backends upstreams. Called by `import`.
 //!
-//! `use_backend` rules have an order, weir's routes go by how specific they are: `order` makes the one of the other. Expressions of ACLs are in
-//! `haproxy/acl.rs`, addresses and servers in `haproxy/bind.rs`, `haproxy/backend.rs` and `haproxy/server.rs`, all other lines in `haproxy/fate.rs`.
+//! `use_backend` rules have an order, weir's routes are chosen by specificity: `order` converts one
+//! to the other. Expressions of ACLs are in `haproxy/acl.rs`, addresses and servers in
+//! `haproxy/bind.rs`, `haproxy/backend.rs` and `haproxy/server.rs`, all other lines in
+//! `haproxy/fate.rs`.
 
 mod acl;
 mod backend;
@@ -27,16 +29,16 @@ use super::steps::Step;
 use super::tree::{NESTING_MAX, Node, Place, ROOT, Tree};
 use crate::problem::Errors;
 
-/// Sections that carry traffic.
-/// What is said of a section that HAProxy does not run.
+/// The note on a section that HAProxy does not run.
 const DISABLED: &str = "it is `disabled`, and left out";
+/// Sections that carry traffic.
 const PROXIES: [&str; 2] = ["frontend", "listen"];
 
-/// Puts all of it into the draft.
+/// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let tree = read::read(draft)?;
     let mut defaults = HashMap::new();
-    // The last `defaults` above a section holds for it.
+    // The last `defaults` above a section applies to it.
     let mut current = None;
     for (at, node) in tree.children(ROOT) {
         if node.name() == "defaults" {
@@ -77,37 +79,39 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     Ok(())
 }
 
-/// What all parts need.
+/// The state of all parts.
 struct Haproxy<'t, 'd, 'a> {
     tree: &'t Tree,
     draft: &'d mut Draft<'a>,
     /// The `defaults` of each section.
     defaults: HashMap<usize, Option<usize>>,
-    /// What holds for servers below a `defaults`, in `mode tcp` or not.
+    /// The settings of servers below a `defaults`, in `mode tcp` or not.
     inherited: HashMap<(usize, bool), server::Settings<'t>>,
-    /// What routes of a frontend to a backend change.
+    /// The changes of routes from a frontend to a backend.
     changes: HashMap<(usize, usize), Route>,
     /// `backend` and `listen` sections by name.
     named: HashMap<&'t str, usize>,
-    /// Upstreams of `backend` and `listen` sections; None: there is none that works.
+    /// Upstreams of `backend` and `listen` sections; None: no usable one.
     backends: HashMap<usize, Option<usize>>,
-    /// The same of those in `mode tcp`.
+    /// Upstreams of those in `mode tcp`.
     passed: HashMap<usize, Option<usize>>,
-    /// Whether the condition that was read last has paths in any case.
+    /// Whether the last condition had paths that match in any case.
     any_case: bool,
-    /// Sections whose tables became limits, and the lines that count there.
+    /// Sections whose tables became limits, and the lines that count in them.
     tables: BTreeSet<usize>,
     tracks: BTreeSet<Place>,
 }
 
 impl<'t> Haproxy<'t, '_, '_> {
-    /// The `defaults` of a section, then those that these are `from` in turn. They stand above it, as HAProxy wants it: so none comes twice.
+    /// Returns the `defaults` of a section, then those that these are `from` in turn. They are
+    /// above it, as HAProxy requires: so none occurs twice.
     fn above(&self, section: usize) -> impl Iterator<Item = usize> {
         let next = |at: &usize| self.defaults.get(at).copied().flatten().filter(|above| above < at);
         std::iter::successors(next(&section), next).take(NESTING_MAX)
     }
 
-    /// The last line of a section, or of the nearest `defaults` that has one, that begins with these words.
+    /// Returns the last line of a section, or of the nearest `defaults` that has one, that begins
+    /// with these words.
     fn one(&self, section: usize, words: &[&str]) -> Option<&'t Node> {
         let tree = self.tree;
         let find = |at: usize| {
@@ -117,13 +121,13 @@ impl<'t> Haproxy<'t, '_, '_> {
         find(section).or_else(|| self.above(section).find_map(find))
     }
 
-    /// Whether the bodies of requests are gathered before a server is asked.
+    /// Whether the bodies of requests are buffered before a server gets the request.
     fn buffers_requests(&self, section: usize) -> bool {
         let is_on = self.one(section, &["option", "http-buffer-request"]).is_some();
         is_on && self.one(section, &["no", "option", "http-buffer-request"]).is_none()
     }
 
-    /// What a section carries; without a word connections as they are.
+    /// Returns the mode of a section; without one it passes connections on unchanged.
     fn mode(&self, section: usize) -> &'t str {
         self.one(section, &["mode"]).map_or("tcp", |mode| mode.argument(1))
     }
@@ -206,7 +210,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         ordered.routes.into_iter().for_each(|route| self.draft.route(route));
     }
 
-    /// Rules that lead to a backend.
+    /// Converts rules that lead to a backend.
     fn lead(
         &mut self,
         (at, kept): (usize, &[Step]),
@@ -240,7 +244,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
     }
 
-    /// Rules of a backend behind those of the frontend, those of its own `defaults` first, each with its section.
+    /// Returns the rules of a backend, which follow those of the frontend; those of its own
+    /// `defaults` come first, each with its section.
     fn own_rules(&self, at: usize, backend: usize) -> Vec<(usize, &'t Node)> {
         let tree = self.tree;
         let defaults = |section: usize| self.defaults.get(&section).copied().flatten();
@@ -252,7 +257,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         lines
     }
 
-    /// A route for each case; fields are changed as the frontend says, then as the backend does.
+    /// Returns a route for each case; fields are changed by the frontend, then by the backend.
     fn routes(
         &mut self,
         frontend: usize,
@@ -270,7 +275,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         cases.into_iter().map(|case| case.route(base.clone())).collect()
     }
 
-    /// What becomes of requests and answers, in a route that is otherwise empty.
+    /// Returns the changes to requests and responses, in an otherwise empty route.
     fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
         let buffers = [frontend, backend].iter().any(|section| self.buffers_requests(*section));
         let buffering = buffers.then_some("on");
@@ -303,7 +308,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         changes
     }
 
-    /// `http-request replace-path REGEX TO`.
+    /// Converts `http-request replace-path REGEX TO`.
     fn rewrite(&mut self, line: &Node, is_first: bool) -> Option<(String, String)> {
         if !is_first {
             self.draft.lost(line, "weir changes a path once, by the first `rewrite` that matches");
@@ -313,7 +318,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.lost(line, "weir rewrites paths by `rewrite`, which is like `replace-path` without a condition");
             return None;
         }
-        // Groups are `\1` there.
+        // Groups are `\1` in HAProxy.
         let mut to = String::new();
         let mut rest = line.argument(3).chars();
         while let Some(c) = rest.next() {
@@ -335,7 +340,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         None
     }
 
-    /// A change of a field without a condition.
+    /// Converts an unconditional change of a field.
     fn edit(&mut self, line: &Node, side: Side) -> Option<Edit> {
         let verb = match line.argument(1) {
             "set-header" => "set",
@@ -363,14 +368,14 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 }
 
-/// When a line has its turn, if it has an effect on where requests go.
+/// Returns the position of a line in the order of evaluation, if it affects routing.
 fn turn(line: &Node) -> Option<usize> {
     ["monitor-uri", "tcp-request", "block", "http-request", "redirect", "use_backend"]
         .iter()
         .position(|name| *name == line.name())
 }
 
-/// Whether a line keeps some out.
+/// Whether a line keeps some clients out.
 fn is_refusal(line: &Node) -> bool {
     match (line.name(), line.argument(1)) {
         ("http-request", "deny" | "reject" | "silent-drop" | "tarpit" | "auth") | ("block", _) => true,
@@ -379,7 +384,7 @@ fn is_refusal(line: &Node) -> bool {
     }
 }
 
-/// A log-format text as a text of weir's. Err: what weir has not.
+/// Returns a log-format text as a text of weir's. Err: the part that weir does not have.
 fn text(theirs: &str) -> Result<String, String> {
     const NAMES: [(&str, &str); 10] = [
         ("src", "$remote_addr"),
@@ -417,7 +422,7 @@ fn text(theirs: &str) -> Result<String, String> {
         let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
         let known =
             known.or_else(|| field.map(|field| format!("$http_{}", field.to_ascii_lowercase().replace('-', "_"))));
-        // Braces keep apart what follows.
+        // Braces separate it from the text behind.
         let known = known.ok_or_else(|| name.to_owned())?;
         out.push_str(&format!("${{{}}}", &known[1..]));
         rest = behind;

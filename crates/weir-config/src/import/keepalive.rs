@@ -1,6 +1,8 @@
-//! When the kernel asks whether the other side of a connection is still there, in an import: `so_keepalive` of nginx, `clitcpka` and `srvtcpka` of HAProxy.
+//! TCP keepalive probes in an import: `so_keepalive` of nginx, `clitcpka` and `srvtcpka` of
+//! HAProxy.
 //!
-//! A switch alone needs no line: weir asks where a connection may rest for long, and sooner than the system's two hours. Times are carried over.
+//! A switch alone needs no line: weir probes connections that may be idle for long, sooner than the
+//! system's two hours. Times are carried over.
 
 use weir_proxy::plan::Keepalive;
 
@@ -9,10 +11,11 @@ use super::tree::Node;
 use crate::reverse::literal;
 use crate::units::time_text;
 
-/// As the system has them, where only some are said: after how long, how often (microseconds), how many times in vain (tcp(7)).
+/// The system's values if only some are set: the idle time, the interval (microseconds), and the
+/// number of probes without a reply (tcp(7)).
 const SYSTEM: (u64, u64, u64) = (7_200_000_000, 75_000_000, 9);
 
-/// What is said of them; None: nothing.
+/// The values that are set; None: not set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) idle_us: Option<u64>,
@@ -21,14 +24,14 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Which of them are said.
+    /// Returns which of them are set.
     pub(super) fn said(self) -> [bool; 3] {
         [self.idle_us.is_some(), self.interval_us.is_some(), self.probes.is_some()]
     }
 
-    /// As weir writes them, as near as it can.
+    /// Returns them as weir writes them, as near as possible.
     pub(super) fn text(self, draft: &mut Draft<'_>, node: &Node) -> String {
-        // 0 leaves it to the system in these dialects.
+        // 0 means the system's value in these dialects.
         let said = |number: Option<u64>, usual| number.filter(|number| *number > 0).unwrap_or(usual);
         let us = [said(self.idle_us, SYSTEM.0), said(self.interval_us, SYSTEM.1)];
         let fit = us.map(|us| us.div_ceil(1_000_000).clamp(1, Keepalive::SECONDS_MAX.into()) * 1_000_000);
@@ -41,7 +44,8 @@ impl Times {
     }
 }
 
-/// `so_keepalive` of a `listen` of nginx, whose times `time` reads. None: nothing is to be written.
+/// Converts `so_keepalive` of a `listen` of nginx, whose times `time` reads. None: nothing has to
+/// be written.
 pub(super) fn of_listen(draft: &mut Draft<'_>, node: &Node, time: fn(&str) -> Option<u64>) -> Option<String> {
     let said = node.arguments().skip(1).filter_map(|word| word.strip_prefix("so_keepalive=")).last()?;
     if matches!(said, "on" | "off") {
@@ -63,7 +67,7 @@ pub(super) fn of_listen(draft: &mut Draft<'_>, node: &Node, time: fn(&str) -> Op
 }
 
 impl Draft<'_> {
-    /// Clients of a listener of requests are asked whether they are still there at such times.
+    /// Sets the keepalive times for clients of a listener of requests.
     pub(super) fn ask(&mut self, address: &str, keepalive: &str) {
         if let Some(listen) = self.listens.iter_mut().find(|listen| listen.address.to_string() == address) {
             listen.rights.insert("tcp-keepalive", literal(keepalive));

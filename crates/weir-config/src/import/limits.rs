@@ -1,5 +1,5 @@
-//! Limits for each client, as `limit` of `shield`. Filled by the dialects, settled and written when nothing is open any more. Bounds: those of
-//! the compiler, [`LIMITS_MAX`] and [`IN_PROGRESS_MAX`].
+//! Limits for each client, as `limit` of `shield`. Filled by the dialects, settled and written at
+//! the end. Bounds: those of the compiler, [`LIMITS_MAX`] and [`IN_PROGRESS_MAX`].
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,41 +15,41 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::time_text;
 
-/// The most of anything that weir takes.
+/// The highest number that weir accepts.
 pub(super) const AMOUNT_MAX: u64 = 1_000_000;
-/// Clients that a table has room for when nothing is said, and the most that it may have.
+/// Clients that a table has room for by default, and at most.
 const CLIENTS: u64 = 65_536;
 const CLIENTS_MAX: u64 = 16 << 20;
 
-/// All of them.
+/// All limits.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     list: Vec<Limit>,
-    /// Clients that are remembered at a time where they come from.
+    /// Clients that are remembered at a time in the source.
     clients: u64,
-    /// Whom no limit is for.
+    /// Clients that are exempt from all limits.
     allow: BTreeSet<String>,
-    /// How long refusals wait, microseconds; None: as weir has it.
+    /// How long refusals wait, microseconds; None: weir's default.
     tarpit_us: Option<u64>,
 }
 
-/// One.
+/// One limit.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     pub(super) place: Place,
     pub(super) what: String,
-    /// What it is called, and what all that count together are called.
+    /// Its name, which is common to all that count together.
     pub(super) name: String,
     pub(super) measure: Measure,
-    /// Which answers count, as it is written; empty: it is not answers that count.
+    /// The responses that count, as written; empty: it does not count responses.
     pub(super) status: &'static str,
-    /// Whom it counts, as it is written; empty: each client.
+    /// The key that it counts by, as written; empty: each client.
     pub(super) by: String,
-    /// What becomes of one too many, as it is written; None: 429.
+    /// The consequence of exceeding it, as written; None: 429.
     pub(super) over: Option<String>,
-    /// Nobody is refused.
+    /// No client is refused.
     pub(super) observe: bool,
-    /// Who is refused has to keep quiet first.
+    /// A refused client has to be silent first.
     pub(super) hammer: bool,
     pub(super) requests: Requests,
 }
@@ -57,19 +57,20 @@ pub(super) struct Limit {
 /// What is counted, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// So many in so many seconds, and so many at once.
+    /// A number in a number of seconds, and a burst.
     Rate { count: &'static str, number: u64, seconds: u64, burst: u64 },
-    /// So many at a time.
+    /// A number at a time.
     Number { count: &'static str, max: u64 },
 }
 
-/// Which requests: those for one of the hosts and one of the paths, with one of the methods. Empty: all.
+/// The requests: those for one of the hosts and one of the paths, with one of the methods. Empty:
+/// all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Requests {
     pub(super) hosts: BTreeSet<String>,
-    /// These alone.
+    /// These paths alone.
     pub(super) exact: BTreeSet<String>,
-    /// These with all below.
+    /// These paths with all below.
     pub(super) prefixes: BTreeSet<String>,
     /// With one of these methods.
     pub(super) methods: BTreeSet<String>,
@@ -82,7 +83,7 @@ impl Measure {
         }
     }
 
-    /// Whether no more of the same pass in the long run than with the other one.
+    /// Whether in the long run no more of the same pass than with the other one.
     fn is_slower(&self, other: &Measure) -> bool {
         match (self, other) {
             (Measure::Rate { number, seconds, .. }, Measure::Rate { number: others, seconds: theirs, .. }) => {
@@ -93,7 +94,7 @@ impl Measure {
         }
     }
 
-    /// Whether whoever passes this passes the other one, too.
+    /// Whether everything that passes this also passes the other one.
     pub(super) fn shadows(&self, other: &Measure) -> bool {
         let at_once = |measure: &Measure| match measure {
             Measure::Rate { burst, .. } => *burst,
@@ -118,7 +119,7 @@ impl Measure {
 }
 
 impl Requests {
-    /// Whether paths say nothing.
+    /// Whether it covers all paths.
     pub(super) fn has_all_paths(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
@@ -127,7 +128,8 @@ impl Requests {
         self.hosts.is_empty() && self.has_all_paths() && self.methods.is_empty()
     }
 
-    /// Those of a case, and the clients that it is not about. None: `match` can't say it.
+    /// Returns the requests of a case, and the clients that it exempts. None: `match` cannot
+    /// express it.
     pub(super) fn of(case: &Case) -> Option<(Requests, &[String])> {
         let route = case.route(Route::default());
         let exempt = case.exempt()?;
@@ -141,7 +143,7 @@ impl Requests {
         (!requests.is_refused()).then_some((requests, exempt))
     }
 
-    /// Whether the table refuses some of it.
+    /// Whether the table refuses a part of it.
     fn is_refused(&self) -> bool {
         let paths = self.exact.iter().chain(&self.prefixes).any(|path| texts::route_path(path).is_err());
         paths
@@ -149,7 +151,7 @@ impl Requests {
             || self.methods.iter().any(|method| texts::method(method).is_err())
     }
 
-    /// Takes the others in, if these and those can be said in one.
+    /// Adds the others, if both can be expressed as one.
     fn join(&mut self, others: &Requests) -> bool {
         if self.methods != others.methods {
             return false;
@@ -176,7 +178,7 @@ impl Requests {
 }
 
 impl Draft<'_> {
-    /// One more limit; one that counts together with another one, and the same, becomes part of that.
+    /// Adds a limit; if it counts the same together with an existing one, it becomes part of that.
     pub(super) fn limit(&mut self, limit: Limit) {
         let is_same = |other: &Limit| {
             (other.measure, other.status, &other.by, &other.over, other.observe)
@@ -207,12 +209,12 @@ impl Draft<'_> {
         self.note(limit.place, Kind::Lost, &limit.what, why);
     }
 
-    /// No limit is for these addresses.
+    /// Exempts these addresses from all limits.
     pub(super) fn exempt(&mut self, whom: Vec<String>) {
         self.limits.allow.extend(whom);
     }
 
-    /// Refusals that wait do so for this time.
+    /// Sets the waiting time of refusals.
     pub(super) fn tarpits(&mut self, node: &Node, us: u64) {
         let fit = us.clamp(1_000_000, 60_000_000);
         if fit != us {
@@ -225,12 +227,12 @@ impl Draft<'_> {
         self.limits.tarpit_us = Some(longest);
     }
 
-    /// So many clients are remembered at a time where a limit comes from.
+    /// Notes how many clients are remembered at a time in the source of a limit.
     pub(super) fn remembers(&mut self, clients: u64) {
         self.limits.clients = self.limits.clients.max(clients);
     }
 
-    /// Leaves out what would never refuse anybody, and gives each a name of its own.
+    /// Removes limits that would never refuse a client, and gives each a unique name.
     pub(super) fn settle_limits(&mut self) {
         let mut kept: Vec<Limit> = Vec::new();
         for mut limit in std::mem::take(&mut self.limits.list) {
@@ -256,7 +258,7 @@ impl Draft<'_> {
     }
 }
 
-/// So many in this time, as a rate that weir takes: the number, and in how many seconds.
+/// Converts a number in this time to a rate that weir accepts: the number, and the seconds.
 pub(super) fn per_unit(most: u64, window_us: u64) -> Option<(u64, u64)> {
     let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
     let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
@@ -265,7 +267,7 @@ pub(super) fn per_unit(most: u64, window_us: u64) -> Option<(u64, u64)> {
     (number <= AMOUNT_MAX).then_some((number, seconds))
 }
 
-/// `shield`, if there is a limit.
+/// Writes `shield`, if any limit exists.
 pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
     if draft.limits.list.is_empty() {
         return;
@@ -328,7 +330,8 @@ fn words(texts: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: requests of two limits become those of one only where that has just these. How: a table, judged by membership.
+    //! Proves: requests of two limits become those of one only if that has exactly these. How: a
+    //! table, judged by membership.
 
     use super::*;
 

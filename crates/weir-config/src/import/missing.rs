@@ -1,29 +1,29 @@
-//! What is not carried over, because weir can't do it or an import can't write it, each with what to do about it: the one place to change when
-//! either learns something.
+//! Features that are not carried over, because weir does not have them or an import cannot write
+//! them, each with the solution: the one place to change when either learns something.
 
-/// What is said once of all paths.
+/// The note that is made once about all paths.
 pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/a` and `/a/b`, and not `/ab` as here";
 
-/// What is said of one that is meant alone, where weir can't say so.
+/// The note on a path that is meant alone, where weir cannot express that.
 pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
 
-/// What is said once of all paths that are compared in any case.
+/// The note that is made once about all paths that are compared in any case.
 pub(super) const CASE: &str = "paths of weir have their case: `/a` doesn't take `/A`, as it does here, and what it refuses is let in where another route takes that";
 
-/// Something that is not carried over.
+/// A feature that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Answers that send clients elsewhere, said in a way that is none of weir's.
+    /// Redirects in a form that weir does not have.
     Redirect,
-    /// Answers of the proxy's own, said so.
+    /// Responses of the proxy itself in such a form.
     Respond,
-    /// Compressed answers, said so.
+    /// Compressed responses in such a form.
     Compress,
     /// Pages for errors.
     Pages,
-    /// A cache, said so.
+    /// A cache in such a form.
     Cache,
-    /// Files of a folder.
+    /// Files in a folder.
     Files,
     /// Certificates from a CA by ACME.
     Acme,
@@ -35,22 +35,22 @@ pub(super) enum Missing {
     Gateway,
     /// Limits of requests for each client.
     Rates,
-    /// Servers that are found while others run.
+    /// Servers that are discovered at run time.
     Discovery,
     /// Paths by expression, or exactly one.
     PathMatch,
     /// Other criteria of requests.
     Criteria,
-    /// Who may ask.
+    /// Access control.
     Access,
     /// Lines of the access log to a syslog server.
     Syslog,
-    /// Anything like it.
+    /// No counterpart of any kind.
     Nothing,
 }
 
 impl Missing {
-    /// Why not, and what to do.
+    /// Returns why not, and the solution.
     pub(super) fn why(self) -> &'static str {
         match self {
             Missing::Redirect => "an import can't say this by weir's rules; write `redirect` in a `route`",

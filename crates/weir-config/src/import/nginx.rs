@@ -1,7 +1,9 @@
-//! nginx: its `server` blocks become listeners and routes, its `upstream` blocks upstreams. Called by `import`.
+//! nginx: its `server` blocks become listeners and routes, its `upstream` blocks upstreams. Called
+//! by `import`.
 //!
-//! A server that is the default of an address answers all hosts that no other one names, so its routes have no host. Locations are in
-//! `nginx/location.rs`; what becomes of each directive stands in the table of `nginx/fate.rs`.
+//! A server that is the default of an address serves all hosts that no other one names, so its
+//! routes have no host. Locations are in `nginx/location.rs`; the table of `nginx/fate.rs` has the
+//! handling of each directive.
 
 mod answer;
 mod cache;
@@ -28,7 +30,7 @@ use crate::problem::Errors;
 use crate::reverse::literal;
 use crate::texts;
 
-/// Puts all of it into the draft.
+/// Puts the whole configuration into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let tree = read::read(draft)?;
     let tops: Vec<usize> = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied()).collect();
@@ -53,15 +55,15 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     Ok(())
 }
 
-/// What all parts need.
+/// The state of all parts.
 struct Nginx<'t, 'd, 'a> {
     tree: &'t Tree,
     draft: &'d mut Draft<'a>,
     /// All names that begin with `*`.
     domains: Vec<String>,
-    /// The addresses that weir goes by are those of nginx.
+    /// weir uses the same addresses of clients as nginx.
     tells_clients: bool,
-    /// Upstreams by what `proxy_pass` calls them, and whether by TLS; None: there is none that works.
+    /// Upstreams by their name in `proxy_pass`, and whether by TLS; None: no usable one.
     upstreams: HashMap<(String, bool), Option<usize>>,
     /// Servers that take requests.
     served: Vec<limits::Served>,
@@ -75,17 +77,17 @@ struct Server {
     group: usize,
     /// As weir writes them.
     hosts: Vec<String>,
-    /// What it is called, as far as weir has such hosts.
+    /// Its names, as far as weir has such hosts.
     names: Vec<String>,
-    /// What keeps some out by expressions.
+    /// Refusals by locations with expressions.
     expressions: Vec<location::Expression>,
-    /// What an `if` refuses of all of its requests.
+    /// Refusals by an `if` for all of its requests.
     refusals: Vec<refusal::Refusal>,
 }
 
-/// The server that is the default of each address.
+/// Returns the server that is the default of each address.
 fn defaults(tree: &Tree, servers: &[usize]) -> BTreeMap<String, usize> {
-    // The one that says so, or the first.
+    // The server that is marked as the default, or the first.
     let mut of: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     for at in servers {
         for (address, says_so) in listens(tree, *at) {
@@ -98,7 +100,7 @@ fn defaults(tree: &Tree, servers: &[usize]) -> BTreeMap<String, usize> {
     of.into_iter().map(|(address, (at, _))| (address, at)).collect()
 }
 
-/// The addresses of a server, each with whether it says that it is the default there.
+/// Returns the addresses of a server, each with whether it is marked as the default there.
 fn listens(tree: &Tree, at: usize) -> Vec<(String, bool)> {
     let says_so = |node: &Node| node.arguments().any(|word| word.starts_with("default"));
     let all = tree.named(at, "listen").map(|node| (address(node.argument(1)), says_so(node)));
@@ -106,7 +108,7 @@ fn listens(tree: &Tree, at: usize) -> Vec<(String, bool)> {
     if all.is_empty() { vec![(address("80"), false)] } else { all }
 }
 
-/// What stands behind `listen`, as weir writes it.
+/// Returns the value of `listen`, as weir writes it.
 fn address(text: &str) -> String {
     if text.starts_with(UNIX) {
         return text.to_owned();
@@ -124,12 +126,13 @@ fn address(text: &str) -> String {
 }
 
 impl<'t> Nginx<'t, '_, '_> {
-    /// Those of a name that hold in a block: its own, else those of the nearest block around it.
+    /// Returns the effective directives with a name in a block: its own, else those of the nearest
+    /// block around it.
     fn effective(&self, at: usize, name: &str) -> &'t [usize] {
         self.tree.effective(at, name)
     }
 
-    /// The last of these.
+    /// Returns the last of these.
     fn one(&self, at: usize, name: &str) -> Option<&'t Node> {
         self.effective(at, name).last().map(|at| &self.tree.nodes[*at])
     }
@@ -147,7 +150,7 @@ impl<'t> Nginx<'t, '_, '_> {
             self.listen(at, group, listen);
         }
         let names = hosts.clone();
-        // Of several addresses each has a default; weir has one for all that speak alike.
+        // Each of several addresses has a default; weir has one for all with the same scheme.
         let alike =
             |other: usize| self.draft.schemes_of(other).any(|one| self.draft.schemes_of(group).any(|two| one == two));
         let is_taken = self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
@@ -155,7 +158,7 @@ impl<'t> Nginx<'t, '_, '_> {
             let why = "here it answers all other hosts of its address, too; in weir another server does so for all";
             self.draft.note(node.place, Kind::Different, &shown, why);
         } else if is_default {
-            // Where another server has the domain, its name would be that one's.
+            // If another server has the domain, the name would be that one's.
             hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
             hosts.push("*".to_owned());
         }
@@ -186,7 +189,7 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         let mut locations: Vec<usize> =
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
-        // Those for one path come before all others.
+        // Locations for one path come before all others.
         locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
         server.expressions = locations.iter().filter_map(|at| self.expression(&server, *at)).collect();
         for location in locations {
@@ -194,7 +197,7 @@ impl<'t> Nginx<'t, '_, '_> {
         }
     }
 
-    /// The hosts of a server; none: it answers nothing that weir could tell from others.
+    /// Returns the hosts of a server; empty: it serves nothing that weir could tell apart.
     fn hosts(&mut self, at: usize) -> Vec<String> {
         let mut hosts = Vec::new();
         for node in self.tree.named(at, "server_name") {
@@ -237,7 +240,7 @@ impl<'t> Nginx<'t, '_, '_> {
         let address = address(node.argument(1));
         self.draft.listen(group, node, &address, tls);
         if address.starts_with(UNIX) {
-            // As nginx makes it.
+            // As nginx creates it.
             self.draft.rights(node, &address, Some("0666"), None);
         } else if let Some(text) = keepalive::of_listen(self.draft, node, time) {
             self.draft.ask(&address, &text);
@@ -271,7 +274,7 @@ impl<'t> Nginx<'t, '_, '_> {
         };
         let authority = self.one(at, "ssl_client_certificate").and_then(|node| self.file(node));
         if !auth.is_empty() {
-            // Without those that it asks for it would be open.
+            // Without the required certificates it would be open.
             let authority = authority?;
             tls.options.insert("client-auth", literal(auth));
             tls.options.insert("client-ca", literal(&authority));
@@ -285,7 +288,7 @@ impl<'t> Nginx<'t, '_, '_> {
         (!tls.certificates.is_empty()).then_some(tls)
     }
 
-    /// The path behind a directive.
+    /// Returns the path behind a directive.
     fn file(&mut self, node: &Node) -> Option<String> {
         let path = node.argument(1);
         if path.contains('$') || path.starts_with("engine:") || path.starts_with("store:") || path.starts_with("data:")
@@ -297,7 +300,7 @@ impl<'t> Nginx<'t, '_, '_> {
     }
 }
 
-/// Whether an `if` sends those without TLS to where there is.
+/// Whether an `if` redirects clients without TLS to TLS.
 fn sends_to_tls(tree: &Tree, node: &Node) -> bool {
     let condition = node.arguments().collect::<Vec<_>>().join(" ");
     let asks = condition.contains("$scheme") || condition.contains("$https");
@@ -307,7 +310,7 @@ fn sends_to_tls(tree: &Tree, node: &Node) -> bool {
     asks && node.children.iter().any(to)
 }
 
-/// A time of nginx: a bare number is in seconds. Microseconds.
+/// Parses a time of nginx: a bare number is in seconds. Microseconds.
 fn time(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 8] = [
         ("ms", 1_000),
@@ -335,7 +338,7 @@ fn time(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(total)
 }
 
-/// A size of nginx, bytes.
+/// Parses a size of nginx, bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let scale = match text[digits..].to_ascii_lowercase().as_str() {

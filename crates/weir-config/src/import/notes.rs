@@ -1,29 +1,29 @@
-//! What is to be known of an import: what was not carried over, what works otherwise, what was closed. Made by `draft`, told by the
-//! command line. Bound: [`NOTES_MAX`] are kept.
+//! Notes about an import: what was not carried over, what works differently, what was closed. Made
+//! by `draft`, shown by the command line. Bound: [`NOTES_MAX`] are kept.
 
 use std::fmt;
 
 use super::tree::Place;
 
-/// Notes that are kept of one import; more than anybody reads.
+/// Notes of one import that are kept; more than anyone reads.
 pub(super) const NOTES_MAX: usize = 1000;
 
 /// Longest text of a directive in a note, characters.
 const WHAT_MAX: usize = 80;
 
-/// What is the matter.
+/// The kind of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It is not there any more.
+    /// It was dropped.
     Lost,
-    /// It is there, and does something else than before.
+    /// It works differently than before.
     Different,
-    /// It was for some people only. As weir can't tell them from others it is for nobody now.
+    /// It was for some clients only. Because weir cannot tell these apart, it is closed for all.
     Closed,
 }
 
 impl Kind {
-    /// In words.
+    /// Returns it in words.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Lost => "not carried over",
@@ -33,12 +33,12 @@ impl Kind {
     }
 }
 
-/// One of them.
+/// One note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// `file:line`.
     pub place: String,
-    /// What is the matter.
+    /// The kind.
     pub kind: Kind,
     /// The directive, shortened.
     pub what: String,
@@ -61,7 +61,8 @@ pub(super) struct Draw {
     pub(super) why: String,
 }
 
-/// As much of a directive as a line has room for, without what a terminal could take for an order.
+/// Returns as much of a directive as fits in a line, without characters that could control a
+/// terminal.
 pub(super) fn short(text: &str) -> String {
     let mut out: String = harmless(text.chars().take(WHAT_MAX)).collect();
     if text.chars().nth(WHAT_MAX).is_some() {
@@ -70,7 +71,7 @@ pub(super) fn short(text: &str) -> String {
     out
 }
 
-/// Characters without those that end a line, are none, or change the direction of others.
+/// Returns characters without line ends, control characters and direction marks.
 pub(super) fn harmless(characters: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
     characters.map(|c| if c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() { c } else { '?' })
 }

@@ -1,23 +1,24 @@
-//! Rules of which the first that matches holds, as routes of which the most specific holds.
+//! Converts rules of which the first match holds to routes of which the most specific holds.
 //!
-//! Where an earlier rule and a more specific later one can match the same request, a route for what they have in common is put in, which
-//! leads where the earlier one does. Called by dialects whose rules have an order. Bound: [`RULES_MAX`].
+//! If an earlier rule and a more specific later one can match the same request, a route for their
+//! common requests is inserted, which leads to the target of the earlier one. Called by dialects
+//! whose rules have an order. Bound: [`RULES_MAX`].
 
 use super::route::{Route, To};
 
-/// Routes of one group, with those that are put in.
+/// Routes of one group, including inserted ones.
 pub(super) const RULES_MAX: usize = 1000;
 
-/// What has become of the rules.
+/// The converted rules.
 pub(super) struct Ordered {
     pub(super) routes: Vec<Route>,
-    /// Those that no request ever reached.
+    /// Rules that no request ever reached.
     pub(super) unreached: Vec<Route>,
-    /// Whether all that had to be put in is there.
+    /// Whether all necessary routes were inserted.
     pub(super) complete: bool,
 }
 
-/// `rules`: the first that matches holds.
+/// Converts `rules`: the first match holds.
 pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
     let mut complete = rules.len() <= RULES_MAX;
     let mut all: Vec<(usize, Route)> = rules.into_iter().take(RULES_MAX).enumerate().collect();
@@ -25,7 +26,7 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
     let mut at = 0;
     while at < all.len() {
         for other in 0..at {
-            // What comes of one rule leads where it does.
+            // Routes from one rule have the same target.
             if is_hidden[at] || is_hidden[other] || all[at].0 == all[other].0 {
                 continue;
             }
@@ -39,7 +40,7 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
             if same(&common, &all[second].1) {
                 is_hidden[second] = true;
             } else if all[first].1.does_the_same(&all[second].1) {
-                // Whichever has these requests.
+                // Either may take these requests.
             } else if all.len() >= RULES_MAX {
                 complete = false;
             } else if !(0..all.len()).any(stands_for) {
@@ -57,7 +58,7 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
     Ordered { routes: bare(routes), unreached: bare(unreached), complete }
 }
 
-/// What weir compares, when both match.
+/// Returns the values that weir compares when both match.
 pub(super) fn rank(route: &Route) -> (bool, usize, usize, bool, usize) {
     let host = match route.host.as_str() {
         "*" => 0,
@@ -77,7 +78,7 @@ pub(super) fn same(a: &Route, b: &Route) -> bool {
         && a.conditions.iter().all(|condition| b.conditions.contains(condition))
 }
 
-/// The route for requests that both match, to where the first one leads.
+/// Returns the route for requests that both match, with the target of the first one.
 pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
     if first.scheme.zip(second.scheme).is_some_and(|(one, other)| one != other) {
         return None;
@@ -101,8 +102,8 @@ pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
     Some(Route { scheme: first.scheme.or(second.scheme), host, path, exact, methods, conditions, ..first.clone() })
 }
 
-/// Routes of weir take all below their path: where only the path itself is meant, those that take the rest to where it went. `routes` of all
-/// groups.
+/// Routes of weir take all paths below theirs: for exact paths, returns routes that lead the rest
+/// to its target. `routes` of all groups.
 pub(super) fn below_exact(routes: &[Route]) -> Vec<Route> {
     let mut found: Vec<Route> = Vec::new();
     for route in routes.iter().filter(|route| route.exact && !route.path.ends_with('/')) {
@@ -153,7 +154,8 @@ pub(super) fn covers_path(wide: &str, narrow: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each request goes where the first rule that matches it leads. How: all requests of a small world, for rules at random.
+    //! Proves: each request reaches the target of the first rule that matches it. How: all requests
+    //! of a small world, for rules at random.
 
     use proptest::prelude::*;
 
@@ -181,7 +183,7 @@ mod tests {
         })
     }
 
-    /// As `RouteTable` has it, which knows no exact paths.
+    /// Matches as `RouteTable` does, which has no exact paths.
     fn matches(route: &Route, (scheme, host, path, method, has): (Scheme, &str, &str, &str, &str)) -> bool {
         route.scheme.is_none_or(|one| one == scheme)
             && covers_host(&route.host, host)
@@ -205,9 +207,10 @@ mod tests {
                         for has in ["", "p", "q", "pq"] {
                             let asked = (scheme, host, path, method, has);
                             let first = rules.iter().find(|rule| matches(rule, asked) && (!rule.exact || rule.path == path));
-                            // What no rule takes is refused, by none or by one that leads nowhere.
+                            // Requests without a rule are refused, by none or by one that leads
+                            // nowhere.
                             let first = first.map_or(To::Closed, |rule| rule.to);
-                            // As `RouteTable` looks: the most specific, of equals the first.
+                            // `RouteTable` takes the most specific, of equals the first.
                             let fits = ordered.routes.iter().filter(|route| matches(route, asked));
                             let best = fits.rev().max_by_key(|route| rank(route)).map_or(To::Closed, |route| route.to);
                             prop_assert_eq!(best, first, "{:?}", asked);

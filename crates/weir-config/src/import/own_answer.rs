@@ -1,4 +1,5 @@
-//! What weir answers by itself, in an import: `redirect` and `respond`. Called by the dialects; checked by the option table's functions.
+//! weir's own responses in an import: `redirect` and `respond`. Called by the dialects; checked by
+//! the option table's functions.
 
 use weir_proxy::request::own_answer::has_content;
 
@@ -8,27 +9,27 @@ use super::tree::Node;
 use crate::reverse::literal;
 use crate::texts;
 
-/// An answer of weir's own.
+/// A response of weir itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     /// As it is written.
     pub(super) line: String,
-    /// Rules of paths have an effect on it.
+    /// Rules for paths have an effect on it.
     pub(super) is_redirect: bool,
 }
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Content<'t> {
-    /// A text, or a file with it; neither: nothing.
+    /// A text, or a file with it; neither: none.
     pub(super) text: &'t str,
     pub(super) file: &'t str,
-    /// Empty: as weir has it.
+    /// Empty: weir's default.
     pub(super) media_type: &'t str,
 }
 
 impl Draft<'_> {
-    /// A redirect. None: it is none for weir, and that has been noted.
+    /// Adds a redirect. None: weir cannot express it, which has been noted.
     pub(super) fn redirect(&mut self, node: &Node, status: &str, to: &str) -> Option<To> {
         let status = texts::route::redirect_status(status);
         match (status, texts::route::location(to)) {
@@ -43,7 +44,7 @@ impl Draft<'_> {
         }
     }
 
-    /// An answer with a status and perhaps content. None as with [`Draft::redirect`].
+    /// Adds a response with a status and perhaps content. None as with [`Draft::redirect`].
     pub(super) fn respond(&mut self, node: &Node, status: &str, content: Content<'_>) -> Option<To> {
         let status = status.parse().ok().filter(|status: &u16| (200..600).contains(status) && *status != 206);
         let Some(status) = status else {

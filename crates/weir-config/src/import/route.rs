@@ -1,4 +1,5 @@
-//! A route of an import, and what makes it none for the option table. Made by the dialects, kept by `draft`.
+//! A route of an import, and the reasons for which the option table refuses it. Made by the
+//! dialects, kept by `draft`.
 
 use weir_proxy::request::rules::path::Replacement;
 
@@ -7,7 +8,7 @@ use super::tree::Place;
 use crate::compile::unseen;
 use crate::texts;
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum To {
     /// Nowhere.
@@ -19,7 +20,7 @@ pub(super) enum To {
     Answer(usize),
 }
 
-/// What clients speak.
+/// The scheme of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scheme {
     /// Without TLS.
@@ -31,7 +32,7 @@ pub(super) enum Scheme {
 impl Scheme {
     pub(super) const ALL: [Scheme; 2] = [Scheme::Http, Scheme::Https];
 
-    /// As it is written.
+    /// Returns the word as it is written.
     pub(super) fn word(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -39,7 +40,7 @@ impl Scheme {
         }
     }
 
-    /// That of clients with TLS, or without.
+    /// Returns the scheme of clients with TLS, or without.
     pub(super) fn of(over_tls: bool) -> Scheme {
         if over_tls { Scheme::Https } else { Scheme::Http }
     }
@@ -59,11 +60,11 @@ pub(super) struct Route {
     pub(super) scheme: Option<Scheme>,
     pub(super) host: String,
     pub(super) path: String,
-    /// The path alone, and none below it.
+    /// The path alone, without paths below it.
     pub(super) exact: bool,
     pub(super) methods: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// Whose requests it takes.
+    /// The clients that it accepts.
     pub(super) access: Access,
     pub(super) to: To,
     pub(super) strip: Option<String>,
@@ -72,21 +73,21 @@ pub(super) struct Route {
     pub(super) server_host: Option<String>,
     pub(super) request: Vec<Edit>,
     pub(super) answer: Vec<Edit>,
-    /// Options of `compress`, as they are written; None: answers stay as they are.
+    /// Options of `compress`, as they are written; None: no compression.
     pub(super) compress: Option<Vec<String>>,
     /// Options of `cache`, as they are written; None: nothing is stored.
     pub(super) cache: Option<Vec<String>>,
-    /// `request-buffering`, if it is said.
+    /// `request-buffering`, if it is set.
     pub(super) buffering: Option<&'static str>,
 }
 
-/// What else a request must have.
+/// A further condition for requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Condition {
     /// `header`, `query` or `cookie`.
     pub(super) subject: &'static str,
     pub(super) name: String,
-    /// `eq` and so on, with its text; None: it is there.
+    /// `eq` and so on, with its text; None: presence is enough.
     pub(super) matches: Option<(&'static str, String)>,
     pub(super) not: bool,
 }
@@ -102,7 +103,7 @@ pub(super) struct Edit {
 }
 
 impl Route {
-    /// Why the table refuses it.
+    /// Returns why the table refuses it.
     pub(super) fn refused(&self) -> Option<String> {
         let mut why = match (texts::host_pattern(&self.host), texts::route_path(&self.path)) {
             (Err(why), _) | (_, Err(why)) => Some(why),
@@ -114,7 +115,8 @@ impl Route {
         why.or_else(|| self.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)))
     }
 
-    /// Whether nothing of a later one is left. One for both schemes takes those of each of other groups; within one they have an order.
+    /// Whether a later one gets no requests. A route for both schemes takes those of each scheme
+    /// from other groups; within one group they have an order.
     pub(super) fn hides(&self, later: &Route) -> bool {
         let methods = self.methods.is_empty()
             || !later.methods.is_empty() && later.methods.iter().all(|one| self.methods.contains(one));
@@ -123,7 +125,7 @@ impl Route {
         same && schemes && self.conditions == later.conditions && (methods || self.methods == later.methods)
     }
 
-    /// Whether the same becomes of requests.
+    /// Whether requests have the same fate.
     pub(super) fn does_the_same(&self, other: &Route) -> bool {
         (self.group, self.to, &self.access) == (other.group, other.to, &other.access)
             && (&self.strip, &self.rewrites, &self.server_host) == (&other.strip, &other.rewrites, &other.server_host)
@@ -137,7 +139,7 @@ impl Route {
     }
 }
 
-/// Why a condition is none for the table.
+/// Returns why the table refuses a condition.
 pub(super) fn refused(condition: &Condition) -> Option<String> {
     let name = match condition.subject {
         "header" => unseen(&condition.name),

@@ -1,7 +1,9 @@
-//! Clients with TLS and without, in an import: a route of a group that only the ones reach is for those alone. Called by `draft`.
+//! Clients with TLS and without, in an import: a route of a group that only one kind reaches is for
+//! that kind only. Called by `draft`.
 //!
-//! Weir's routes hold for each listener, and `scheme` of a route comes before hosts and paths. So where there are listeners of both kinds,
-//! a route of a group that has both needs a twin wherever another group's route of one kind would be taken instead.
+//! weir's routes hold for each listener, and `scheme` of a route comes before hosts and paths. So
+//! with listeners of both kinds, a route of a group that has both needs a twin wherever another
+//! group's route of one kind would be taken instead.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +13,7 @@ use super::order::{common, rank};
 use super::route::{Route, Scheme};
 
 impl Draft<'_> {
-    /// How clients of a group speak.
+    /// Returns the schemes of the clients of a group.
     pub(super) fn schemes_of(&self, group: usize) -> impl Iterator<Item = Scheme> {
         let has = move |scheme: &Scheme| {
             self.groups[group].listens.iter().any(|at| Scheme::of(self.listens[*at].tls.is_some()) == *scheme)
@@ -19,13 +21,14 @@ impl Draft<'_> {
         Scheme::ALL.into_iter().filter(has)
     }
 
-    /// The one way in which clients of a group speak; None: both, or there are none.
+    /// Returns the only scheme of the clients of a group; None: both, or no clients.
     pub(super) fn scheme_of(&self, group: usize) -> Option<Scheme> {
         let mut schemes = self.schemes_of(group);
         schemes.next().filter(|_| schemes.next().is_none())
     }
 
-    /// When all listeners are known: takes schemes off where there is one of them, else sees to it that no group's requests go to another.
+    /// When all listeners are known: removes schemes if only one is in use, otherwise ensures that
+    /// no group's requests reach another.
     pub(super) fn settle_schemes(&mut self) {
         let of_groups: Vec<BTreeSet<Scheme>> =
             (0..self.groups.len()).map(|group| self.schemes_of(group).collect()).collect();
@@ -55,7 +58,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Routes for both schemes, as ones for this, if others of this would be taken instead of any of them. Each with the place of its twin.
+    /// Returns routes for both schemes as routes for this one, if others of this scheme would be
+    /// taken instead of any of them. Each has the place of its twin.
     fn twins(&self, scheme: Scheme) -> Vec<(usize, Route)> {
         let of_scheme: Vec<&Route> = self.routes.iter().filter(|route| route.scheme == Some(scheme)).collect();
         let for_both = || self.routes.iter().enumerate().filter(|(_, route)| route.scheme.is_none());
@@ -79,8 +83,9 @@ impl Draft<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whoever speaks in one way never gets to routes of a group that has no listener for that, and what a group has for both goes on
-    //! to hold for both. How: requests of a small world, for routes at random.
+    //! Proves: a client with one scheme never reaches routes of a group without a listener for
+    //! that, and the routes of a group for both still hold for both. How: requests of a small
+    //! world, for routes at random.
 
     use std::collections::BTreeMap;
     use std::net::SocketAddr;
@@ -94,7 +99,7 @@ mod tests {
     use super::*;
     use crate::import::Outside;
 
-    /// Groups without TLS, with it, and with both.
+    /// Returns routes of groups without TLS, with it, and with both.
     fn draft(routes: &[(usize, &'static str, &'static str)]) -> Vec<Route> {
         let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
         let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
@@ -134,7 +139,7 @@ mod tests {
                         groups[*group].contains(&scheme) && covers_host(of, host) && path.starts_with(prefix)
                     });
                     let expected = expected.max_by_key(|(_, of, prefix)| rank(of, prefix));
-                    // With one kind of listeners schemes say nothing.
+                    // With one kind of listener schemes have no meaning.
                     let served = written.iter().flat_map(|(group, ..)| groups[*group]).any(|one| *one == scheme);
                     if served {
                         prop_assert_eq!(

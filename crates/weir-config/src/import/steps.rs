@@ -1,7 +1,7 @@
-//! Rules that end a request before it comes to a server, for dialects whose rules have an order.
+//! Rules that end a request before it reaches a server, for dialects whose rules have an order.
 //!
-//! Who is refused by address alone is kept out by `deny` of the routes that these requests take; what else ends gets a route of its own.
-//! Bound: [`RULES_MAX`].
+//! Clients that are refused only by address are kept out by `deny` of the routes for these
+//! requests; any other end gets its own route. Bound: [`RULES_MAX`].
 
 use super::cases::Case;
 use super::draft::Draft;
@@ -11,16 +11,16 @@ use super::order::{RULES_MAX, common, same};
 use super::route::{Route, To};
 use super::tree::Node;
 
-/// What becomes of the requests that a rule is about.
+/// The fate of the requests that a rule matches.
 pub(super) enum Step {
-    /// They end where this leads.
+    /// They end at the target of this route.
     End(Route),
-    /// Only those go on whom its access lets in.
+    /// Only clients that its access allows continue.
     Keep(Route),
 }
 
 impl Draft<'_> {
-    /// A rule that refuses: by addresses, by leading where `base` leads, or nowhere.
+    /// Converts a rule that refuses: by addresses, by the target of `base`, or by leading nowhere.
     pub(super) fn refuse(&mut self, node: &Node, cases: Vec<Case>, base: &Route) -> Vec<Step> {
         let mut steps = Vec::new();
         for case in cases {
@@ -41,7 +41,7 @@ impl Draft<'_> {
         steps
     }
 
-    /// The parts of a route behind these steps, each to be looked at before those behind it.
+    /// Returns the parts of a route behind these steps, each to be checked before those behind it.
     pub(super) fn through(&mut self, steps: &[Step], route: Route) -> Vec<Route> {
         let (mut done, mut rest) = (Vec::new(), vec![route]);
         for step in steps {
@@ -50,7 +50,7 @@ impl Draft<'_> {
                     let part = common(end, one)?;
                     Some(Route { access: one.access.clone(), ..part })
                 })),
-                // What is closed is so whatever stands behind.
+                // A closed route is closed whatever follows.
                 Step::Keep(keep) => {
                     let has_room = rest.len() <= RULES_MAX;
                     for one in std::mem::take(&mut rest) {
@@ -65,8 +65,8 @@ impl Draft<'_> {
         done
     }
 
-    /// What nobody may ask for of a route, and the rest of it: in front the part that not all may ask for. Without room for that one all of it
-    /// is closed.
+    /// Returns the part of a route that is denied to all clients, and the rest: in front the part
+    /// that is denied to some. Without room for that one all of it is closed.
     fn kept(&mut self, keep: &Route, route: Route, has_room: bool) -> (Option<Route>, Vec<Route>) {
         let Some(part) = common(keep, &route) else { return (None, vec![route]) };
         let Route { scheme, host, path, exact, methods, conditions, place, what, .. } = part;
@@ -88,7 +88,8 @@ impl Draft<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whom a rule keeps out stays out, also where there is no room for a part of its own. How: examples.
+    //! Proves: a client that a rule keeps out is kept out, even without room for a separate part.
+    //! How: examples.
 
     use super::super::access::Access;
     use super::super::tree::Sources;
@@ -104,7 +105,7 @@ mod tests {
         Step::Keep(Route { access, ..route(path) })
     }
 
-    /// The last parts of a route behind these steps, and what was said.
+    /// Returns the last parts of a route behind these steps, and the notes.
     fn last(steps: &[Step], count: usize) -> (Vec<(String, To)>, usize) {
         let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
         let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_closed_has_no_other_end() {
-        // Two lists that allow some are none that lines can say.
+        // Two lists that allow some clients cannot be expressed as one.
         let end = Step::End(Route { to: To::Answer(0), ..route("/") });
         let (parts, notes) = last(&[keep("/"), keep("/a"), end], 3);
         let at = |path: &str, to| (path.to_owned(), to);

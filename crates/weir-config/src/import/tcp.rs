@@ -1,7 +1,8 @@
-//! Connections that are passed on as they are, in an import: `tcp` blocks. Filled by the dialects, settled and written when nothing is open any
-//! more. Bounds: [`BLOCKS_MAX`] listeners, [`NAMES_MAX`] names.
+//! Connections that are passed on unchanged, in an import: `tcp` blocks. Filled by the dialects,
+//! settled and written at the end. Bounds: [`BLOCKS_MAX`] listeners, [`NAMES_MAX`] names.
 //!
-//! Whom the source lets in by what `tcp` has no word for finds an upstream on which nothing listens, as with routes.
+//! If the source admits clients by a condition that `tcp` does not have, the connections lead to an
+//! upstream on which nothing listens, as with routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,19 +18,19 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::time_text;
 
-/// Who may say whose connection it is as long as nothing else is known: this machine.
+/// The only trusted announcer of clients as long as nothing else is known: this machine.
 const NOBODY_ELSE: &str = "127.0.0.1";
 
-/// Names, and words of conditions on them, that are looked at in one import.
+/// Names, and words of conditions on them, that are examined in one import.
 const NAMES_MAX: usize = 20_000;
 
-/// What is said of clients that are kept out by something that `tcp` doesn't look at.
+/// The note on clients that are kept out by a condition that `tcp` does not check.
 pub(super) const LET_IN: &str = "`tcp` takes whoever connects: he is let in now; let a firewall keep him out";
 
-/// What is said where only some are let in so.
+/// The note if only some are admitted by such a condition.
 pub(super) const CLOSES: &str = "`tcp` takes whoever connects: until you lead it to an upstream, and let a firewall keep out the others, nobody is passed on";
 
-/// Where connections lead.
+/// The target of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lead {
     /// An index of [`Draft::upstreams`].
@@ -44,15 +45,15 @@ pub(super) struct Tcp {
     pub(super) place: Place,
     pub(super) what: String,
     listens: Vec<Listen>,
-    /// Those that ask for none of the names; None: they are reset.
+    /// The target of clients that ask for none of the names; None: these are reset.
     pub(super) to: Option<Lead>,
-    /// By the name that a client asks for, as long as it is a client of TLS.
+    /// By the name that a TLS client asks for.
     names: BTreeMap<Lead, Vec<String>>,
-    /// All of them.
+    /// All names.
     taken: BTreeSet<String>,
     /// Microseconds, by option.
     times: BTreeMap<&'static str, u64>,
-    /// Who may say whose connection it is, as weir writes them.
+    /// The trusted announcers of clients, as weir writes them.
     pub(super) trusted: BTreeSet<String>,
 }
 
@@ -70,16 +71,16 @@ struct Listen {
     keepalive: Option<String>,
 }
 
-/// How a unix socket is made: `mode` and `group`, as the source has them.
+/// The rights of a unix socket: `mode` and `group`, as in the source.
 pub(super) type Rights<'n> = [(&'static str, Option<&'n str>); 2];
 
 impl Tcp {
-    /// One for a block of the source.
+    /// Returns a block for a block of the source.
     pub(super) fn new(place: Place, what: String) -> Tcp {
         Tcp { place, what, ..Tcp::default() }
     }
 
-    /// Whether nobody can connect to it.
+    /// Whether it has no address to connect to.
     pub(super) fn is_unreachable(&self) -> bool {
         self.listens.is_empty()
     }
@@ -89,12 +90,12 @@ impl Tcp {
         !self.names.is_empty()
     }
 
-    /// Whether all that connect say first whose connection it is.
+    /// Whether all connections begin by announcing their client.
     pub(super) fn is_announced(&self) -> bool {
         !self.listens.is_empty() && self.listens.iter().all(|listen| listen.announced)
     }
 
-    /// An address; one that is taken already is noted.
+    /// Adds an address; one that is taken already is noted.
     pub(super) fn listen(
         &mut self,
         draft: &mut Draft<'_>,
@@ -129,7 +130,7 @@ impl Tcp {
         self.listens.push(Listen { place, what, address, rights: checked, announced, keepalive: None });
     }
 
-    /// Clients of the addresses of a line, or of all, are asked whether they are still there at such times.
+    /// Sets the keepalive times for clients of the addresses of a line, or of all.
     pub(super) fn ask(&mut self, line: Option<&Node>, keepalive: &str) {
         let is_meant = |listen: &&mut Listen| line.is_none_or(|line| line.place == listen.place);
         for listen in self.listens.iter_mut().filter(is_meant).filter(|listen| listen.address.network().is_some()) {
@@ -137,7 +138,8 @@ impl Tcp {
         }
     }
 
-    /// Clients that ask for a name lead there, unless an earlier one has them. Whether it was so.
+    /// Adds the target of clients that ask for a name, unless an earlier one has them. Returns
+    /// whether it was added.
     pub(super) fn name(&mut self, name: &str, lead: Lead) -> bool {
         let domains = name.match_indices('.').filter(|(at, _)| *at > 0).map(|(at, _)| format!("*{}", &name[at..]));
         if self.taken.contains(name) || domains.into_iter().any(|domain| self.taken.contains(&domain)) {
@@ -148,7 +150,7 @@ impl Tcp {
         true
     }
 
-    /// A time, as near as the option allows.
+    /// Sets a time, as near as the option allows.
     pub(super) fn time(&mut self, draft: &mut Draft<'_>, node: &Node, name: &'static str, us: u64) {
         let fit = us.clamp(1_000, 86_400_000_000);
         if fit != us {
@@ -157,13 +159,13 @@ impl Tcp {
         self.times.insert(name, fit);
     }
 
-    /// Nobody is passed on any more.
+    /// Closes the block: no connection is passed on any more.
     pub(super) fn close(&mut self) {
         self.to = Some(Lead::Closed);
         self.names.clear();
     }
 
-    /// Whether anybody is passed on.
+    /// Whether any connection is passed on.
     pub(super) fn leads_somewhere(&self) -> bool {
         self.leads().any(|lead| lead != Lead::Closed)
     }
@@ -173,18 +175,19 @@ impl Tcp {
     }
 }
 
-/// Whether there is room for so many names more; that it is not so is the caller's to note.
+/// Whether `names` more names have room; if not, the caller makes the note.
 pub(super) fn has_room(draft: &mut Draft<'_>, names: usize) -> bool {
     draft.tcp_names = draft.tcp_names.saturating_add(names);
     draft.tcp_names <= NAMES_MAX
 }
 
-/// Where they all lead.
+/// Returns the targets of all blocks.
 pub(super) fn leads(draft: &Draft<'_>) -> BTreeSet<Lead> {
     draft.tcps.iter().flat_map(Tcp::leads).collect()
 }
 
-/// When all listeners are known: an address is for connections or for requests, and who may say whose connection it is, holds for both.
+/// When all listeners are known: an address is for connections or for requests, and the trusted
+/// announcers of clients hold for both.
 pub(super) fn settle(draft: &mut Draft<'_>) {
     let taken: Vec<Location> = draft.listened().iter().map(|at| draft.listens[*at].address.clone()).collect();
     let mut tcps = std::mem::take(&mut draft.tcps);
@@ -206,14 +209,14 @@ fn lose(draft: &mut Draft<'_>, listens: Vec<Listen>, why: &str) {
     }
 }
 
-/// `trusted-proxies` of the listeners whose clients are announced.
+/// Sets `trusted-proxies` for the listeners whose clients are announced.
 fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
     let announced = |tcp: &Tcp| tcp.listens.iter().any(|listen| listen.announced);
     let mut all: BTreeSet<String> = BTreeSet::new();
     for tcp in tcps.iter().filter(|tcp| announced(tcp)) {
         all.extend(tcp.trusted.iter().cloned());
         let is_local = |listen: &Listen| listen.announced && listen.address.network().is_none();
-        // Who may connect to a socket says its mode.
+        // The mode of a socket decides which users may connect.
         all.extend(tcp.listens.iter().any(is_local).then(|| UNIX.to_owned()));
     }
     let mut listens = tcps.iter().flat_map(|tcp| &tcp.listens).filter(|listen| listen.announced);
@@ -256,7 +259,7 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
     draft.client_lines.insert("trusted-proxies", (line(&all), place));
 }
 
-/// All blocks.
+/// Writes all blocks.
 pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
     let name = |lead: &Lead| match lead {
         Lead::Closed => literal(CLOSED_TCP),

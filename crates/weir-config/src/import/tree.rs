@@ -1,7 +1,8 @@
-//! The texts of an import, and what all dialects are read into: directives with words, and directives inside.
+//! The texts of an import, and the common form of all dialects: directives with words, and
+//! directives inside.
 //!
-//! Made by the reader of each dialect, whose errors have file and line. Bounds: [`DIRECTIVES_MAX`], [`NESTING_MAX`], [`FILES_MAX`],
-//! [`BYTES_MAX`]; a tree is a list, so that nothing recurses.
+//! Made by the reader of each dialect, whose errors have file and line. Bounds: [`DIRECTIVES_MAX`],
+//! [`NESTING_MAX`], [`FILES_MAX`], [`BYTES_MAX`]; a tree is a list, so that nothing recurses.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +24,7 @@ const FILES_MAX: usize = 1000;
 /// Bytes of all files together.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where something stands.
+/// A place in the texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) file: usize,
@@ -34,7 +35,7 @@ pub(super) struct Place {
 /// The files of an import.
 pub(super) struct Sources<'a> {
     pub(super) outside: Outside<'a>,
-    /// What paths that don't begin with `/` are below.
+    /// The folder of paths that do not begin with `/`.
     folder: PathBuf,
     files: Vec<Source>,
     bytes: usize,
@@ -85,17 +86,18 @@ impl<'a> Sources<'a> {
         Ok(self.files.len() - 1)
     }
 
-    /// The files that a word behind `include` stands for.
+    /// Returns the files that a word behind `include` matches.
     pub(super) fn matching(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
         (self.outside.matching)(&self.folder.join(pattern))
     }
 
-    /// A path of the configuration: those that don't begin with `/` are beside its file, if that has a place.
+    /// Returns a path of the configuration: paths that do not begin with `/` are beside its file,
+    /// if that has a place.
     pub(super) fn beside(&self, path: &str) -> String {
         if self.folder.is_absolute() { self.folder.join(path).display().to_string() } else { path.to_owned() }
     }
 
-    /// Reads one more; Ok(Err): it can't be read.
+    /// Reads one more file; Ok(Err): it cannot be read.
     pub(super) fn include(&mut self, path: &Path) -> Result<io::Result<usize>, Errors> {
         let name = path.display().to_string();
         if self.files.len() >= FILES_MAX {
@@ -108,31 +110,31 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The text of a file.
+    /// Returns the text of a file.
     pub(super) fn text(&self, file: usize) -> Rc<str> {
         Rc::clone(&self.files[file].text)
     }
 
-    /// `file:line`, the file as seen from the first one.
+    /// Returns `file:line`, with the file as seen from the first one.
     pub(super) fn short(&self, place: Place) -> String {
         let whole = self.name(place);
         let folder = format!("{}/", self.folder.display());
         whole.strip_prefix(&folder).filter(|_| folder != "/").unwrap_or(&whole).to_owned()
     }
 
-    /// `file:line`.
+    /// Returns `file:line`.
     pub(super) fn name(&self, place: Place) -> String {
         let name = self.files.get(place.file).map_or("", |file| &file.name);
         format!("{}:{}", super::notes::harmless(name.chars()).collect::<String>(), place.line)
     }
 
-    /// Something that can't be understood.
+    /// Returns an error about text that cannot be understood.
     pub(super) fn error(&self, file: usize, span: &Span, message: impl Into<String>, help: &str) -> Errors {
         let Source { name, text } = &self.files[file];
         Errors::new(name, text, vec![Problem::new("syntax", span, message).help(help)])
     }
 
-    /// The bytes of a line.
+    /// Returns the bytes of a line.
     pub(super) fn line(&self, place: Place) -> Span {
         let text = &self.files[place.file].text;
         let start = match place.line {
@@ -151,7 +153,7 @@ pub(super) struct Node {
     pub(super) words: Vec<String>,
     pub(super) parent: usize,
     pub(super) children: Vec<usize>,
-    /// Whether there are braces, or what stands for them.
+    /// Whether it has braces, or an equivalent.
     pub(super) is_block: bool,
 }
 
@@ -160,30 +162,30 @@ impl Node {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// The words behind the name.
+    /// Returns the words behind the name.
     pub(super) fn arguments(&self) -> impl Iterator<Item = &str> {
         self.words.iter().skip(1).map(String::as_str)
     }
 
-    /// A word behind the name, from 1; empty: there is none.
+    /// Returns a word behind the name, from 1; empty: absent.
     pub(super) fn argument(&self, at: usize) -> &str {
         self.words.get(at).map_or("", String::as_str)
     }
 
-    /// As it is shown.
+    /// Returns it for display.
     pub(super) fn shown(&self) -> String {
         self.words.join(" ")
     }
 }
 
-/// All directives; the first is the whole.
+/// All directives; the first is the root.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     by_name: HashMap<(usize, String), Vec<usize>>,
 }
 
-/// What the whole is called.
+/// The index of the root.
 pub(super) const ROOT: usize = 0;
 
 impl Tree {
@@ -191,7 +193,7 @@ impl Tree {
         Tree { nodes: vec![Node { is_block: true, ..Node::default() }], by_name: HashMap::new() }
     }
 
-    /// One more inside of `parent`.
+    /// Adds a directive inside of `parent`.
     pub(super) fn add(
         &mut self,
         sources: &Sources<'_>,
@@ -211,7 +213,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// Those of a name inside of a block, in order.
+    /// Returns the directives with a name inside of a block, in order.
     pub(super) fn named<'s>(
         &'s self,
         parent: usize,
@@ -224,12 +226,13 @@ impl Tree {
         self.by_name.get(&(parent, name.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    /// The last one of a name inside of a block.
+    /// Returns the last one with a name inside of a block.
     pub(super) fn last(&self, parent: usize, name: &str) -> Option<&Node> {
         self.named(parent, name).next_back()
     }
 
-    /// Those of a name that hold in a block: its own, else those of the nearest block around it.
+    /// Returns the effective directives with a name in a block: its own, else those of the nearest
+    /// block around it.
     pub(super) fn effective(&self, at: usize, name: &str) -> &[usize] {
         let mut block = at;
         loop {
@@ -245,7 +248,7 @@ impl Tree {
         self.nodes[parent].children.iter().map(|at| (*at, &self.nodes[*at]))
     }
 
-    /// All that is inside of a block, at any depth, in order.
+    /// Returns everything inside of a block, at any depth, in order.
     pub(super) fn below(&self, top: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut rest: Vec<usize> = self.nodes[top].children.iter().rev().copied().collect();

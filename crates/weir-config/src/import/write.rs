@@ -1,4 +1,5 @@
-//! The text of an import: weir's configuration, each block with the line that it comes from. Called by `draft`, when nothing is open any more.
+//! The text of an import: weir's configuration, each block with the line of its origin. Called by
+//! `draft` at the end.
 
 use std::fmt::Write as _;
 
@@ -11,14 +12,14 @@ use super::tcp::{self, Lead};
 use super::tree::Place;
 use crate::reverse::literal;
 
-/// The upstream to which leads what was for some only.
+/// The upstream for services that were for some clients only.
 pub(super) const CLOSED: &str = "closed";
-/// The same for connections that would be passed on as they are.
+/// The upstream for connections of that kind that would be passed on unchanged.
 pub(super) const CLOSED_TCP: &str = "closed-tcp";
-/// Names that no other upstream has.
+/// Names that no other upstream may have.
 pub(super) const RESERVED: [&str; 2] = [CLOSED, CLOSED_TCP];
 
-/// The whole.
+/// Returns the whole text.
 pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     let mut out = format!(
         "// Written by `weir import {}`; what it could not carry over it has said on standard error.\n",
@@ -124,12 +125,12 @@ fn write_upstream(out: &mut String, draft: &Draft<'_>, upstream: &Upstream) {
     out.push_str("}\n");
 }
 
-/// How weights become ones from 1 to 100.
+/// The scale of weights to 1 to 100.
 struct Weights {
-    /// Whether they matter: one that is not like the others.
+    /// Whether they matter: one differs from the others.
     matter: bool,
     most: u64,
-    /// A backup that is alone takes all.
+    /// A single backup takes everything.
     lone_backup: bool,
 }
 
@@ -172,7 +173,7 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
     if let Some(scheme) = route.scheme {
         let _ = write!(out, " scheme=\"{}\"", scheme.word());
     }
-    // What stands at the top is for all.
+    // A block at the top applies to all routes.
     let own_compress = route.compress.as_ref().filter(|_| !compresses);
     if route.host != "*" {
         let _ = write!(out, " host={}", literal(&route.host));
@@ -201,7 +202,7 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
             write_edits(out, "request", host, &route.request);
             write_edits(out, "answer", None, &route.answer);
             write_options(out, "    ", "compress", own_compress);
-            // What has no GET stores nothing.
+            // A route without GET stores nothing.
             let stores = route.methods.is_empty() || route.methods.iter().any(|method| method == "GET");
             write_options(out, "    ", "cache", route.cache.as_ref().filter(|_| stores));
             if let Some(buffering) = route.buffering {
@@ -224,7 +225,7 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
     }
 }
 
-/// What all routes have that have an answer; None: there is no such.
+/// Returns the common compression of all routes with responses; None: they have none in common.
 fn common_compress<'d>(draft: &'d Draft<'_>) -> Option<&'d Vec<String>> {
     let mut all = draft.routes.iter().filter(|route| route.to != To::Closed).map(|route| &route.compress);
     let first = all.next()?;

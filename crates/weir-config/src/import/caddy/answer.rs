@@ -6,14 +6,15 @@ use super::super::tree::Node;
 use super::Caddy;
 use super::proxy::text;
 
-/// The words behind a directive and its matcher.
+/// Returns the words behind a directive and its matcher.
 fn words(node: &Node) -> Vec<&str> {
     let has_matcher = node.argument(1).starts_with(['/', '@']) || node.argument(1) == "*";
     node.arguments().skip(usize::from(has_matcher)).collect()
 }
 
 impl Caddy<'_, '_, '_> {
-    /// Where a `redir` leads, for each scheme where that matters. None: it has been noted.
+    /// Returns the target of a `redir`, for each scheme where that matters. None: it has been
+    /// noted.
     pub(super) fn redir(&mut self, at: usize, base: &Route) -> Option<Vec<(Option<Scheme>, To)>> {
         let node = &self.tree.nodes[at];
         let (to, status) = match words(node)[..] {
@@ -41,7 +42,7 @@ impl Caddy<'_, '_, '_> {
         schemes.into_iter().map(led).collect()
     }
 
-    /// What a `respond` or an `error` answers. None: it has been noted.
+    /// Returns the response of a `respond` or an `error`. None: it has been noted.
     pub(super) fn respond(&mut self, at: usize) -> Option<To> {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -54,7 +55,7 @@ impl Caddy<'_, '_, '_> {
             _ => ("", if is_error { "500" } else { "200" }),
         };
         let body = tree.last(at, "body").map_or(body, |line| line.argument(1));
-        // What an error says is for who handles it.
+        // The text of an error is for its handler.
         let body = if is_error { "" } else { body };
         if has_placeholder(body) {
             self.draft.lost(node, "what `respond` says is the same for everybody, without placeholders");
@@ -68,7 +69,7 @@ impl Caddy<'_, '_, '_> {
     }
 }
 
-/// Whether a text has something like `{host}`.
+/// Whether a text contains a placeholder such as `{host}`.
 fn has_placeholder(text: &str) -> bool {
     let is_name = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '$')

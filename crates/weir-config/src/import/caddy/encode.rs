@@ -7,13 +7,13 @@ use super::super::missing::Missing;
 use super::super::tree::Node;
 use super::{Caddy, Scope};
 
-/// Bytes of the smallest answer, when nothing is said.
+/// Bytes of the smallest response, by default.
 const LENGTH_MIN: u64 = 512;
-/// Codings, when none is said.
+/// Codings, by default.
 const CODINGS: [Coding; 2] = [Coding::Zstd, Coding::Gzip];
 
 impl Caddy<'_, '_, '_> {
-    /// What a block says of compression.
+    /// Converts the compression of a block.
     pub(super) fn encode(&mut self, at: usize, scope: &mut Scope) {
         let tree = self.tree;
         let node = &tree.nodes[at];

@@ -1,4 +1,4 @@
-//! What becomes of each directive of Caddy that leads nowhere by itself, and of the global options.
+//! Converts the directives of Caddy that are not terminal, and the global options.
 
 use weir_proxy::request::rules::edits::Side;
 
@@ -9,15 +9,15 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::parse_time;
 
-/// What `private_ranges` stands for.
+/// The meaning of `private_ranges`.
 pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
 
-/// Why there is no second change of a path.
+/// Why a path is not changed twice.
 const ONCE: &str = "weir changes a path once, by the first `rewrite` that matches";
 
 impl Caddy<'_, '_, '_> {
-    /// A directive of a site or a block.
+    /// Converts a directive of a site or a block.
     pub(super) fn tell(&mut self, at: usize, scope: &mut Scope) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -66,7 +66,7 @@ impl Caddy<'_, '_, '_> {
         }
     }
 
-    /// `rewrite * /prefix{uri}`.
+    /// Converts `rewrite * /prefix{uri}`.
     fn rewrite(&mut self, node: &Node, scope: &mut Scope) {
         if !scope.changes.rewrites.is_empty() {
             return self.draft.lost(node, ONCE);
@@ -114,7 +114,7 @@ impl Caddy<'_, '_, '_> {
         self.draft.access_log(node, path, " format=json");
     }
 
-    /// The global options.
+    /// Converts the global options.
     pub(super) fn global(&mut self, at: usize) {
         let tree = self.tree;
         for (inside, line) in tree.children(at) {
@@ -189,7 +189,7 @@ impl Caddy<'_, '_, '_> {
         }
     }
 
-    /// What stands between connections and HTTP.
+    /// Converts the layers between connections and HTTP.
     fn wrappers(&mut self, at: usize) {
         let tree = self.tree;
         for (_, line) in tree.children(at) {
@@ -229,12 +229,12 @@ impl Caddy<'_, '_, '_> {
     }
 }
 
-/// Whether X-Forwarded-For alone is believed.
+/// Whether X-Forwarded-For alone is trusted.
 fn is_forwarded_for(line: &Node) -> bool {
     matches!(&line.words[1..], [name] if name.eq_ignore_ascii_case("x-forwarded-for"))
 }
 
-/// Groups of an expression, `$1` and `${1}` there; a `$` of another kind stays one.
+/// Converts groups of an expression, `$1` and `${1}` in Caddy; any other `$` is kept.
 fn groups(to: &str) -> String {
     let mut out = String::new();
     let mut rest = to;
@@ -255,7 +255,7 @@ fn groups(to: &str) -> String {
     out
 }
 
-/// What Caddy makes of a time: it has its default in place of 0 where it has one.
+/// Returns Caddy's meaning of a time: 0 means its default, if it has one.
 pub(super) fn own_default(us: u64, name: &str) -> u64 {
     match (us, name) {
         (0, "head-timeout") => 60_000_000,
@@ -265,7 +265,7 @@ pub(super) fn own_default(us: u64, name: &str) -> u64 {
     }
 }
 
-/// A size of Caddy, `10MB` or `10MiB`: bytes.
+/// Parses a size of Caddy, `10MB` or `10MiB`: bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let scale = match text[digits..].trim().to_ascii_lowercase().as_str() {

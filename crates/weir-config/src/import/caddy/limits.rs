@@ -1,6 +1,8 @@
-//! `rate_limit` of Caddy, a module of its own (mholt/caddy-ratelimit), as limits of `shield`: a zone is a limit.
+//! `rate_limit` of Caddy, a separate module (mholt/caddy-ratelimit), as limits of `shield`: a zone
+//! is a limit.
 //!
-//! Weir asks all limits in front of routes. Where one would also count what Caddy lets pass it, it only observes.
+//! weir applies all limits before routes. A limit that would also count requests that Caddy exempts
+//! only observes.
 
 use super::super::cases::{Case, and_all};
 use super::super::limits::{Limit, Measure, Requests, per_unit};
@@ -11,16 +13,16 @@ use super::{Caddy, Scope, kind};
 use crate::texts;
 use crate::units::parse_time;
 
-/// Zones that are looked at; weir has no more limits.
+/// Zones that are converted; weir has no more limits.
 const ZONES_MAX: usize = weir_proxy::plan::LIMITS_MAX;
 /// Comparisons of names of sites, for one zone.
 const COMPARED_MAX: usize = 1 << 16;
 
-/// What keys are in weir's words; those of several letters are followed by a name.
+/// Keys in weir's words; those of several letters are followed by a name.
 const KEYS: [(&str, &str); 4] =
     [("host", "host"), ("header.", "header:"), ("cookie.", "cookie:"), ("query.", "query:")];
 
-/// A `rate_limit`, which is for the requests of a scope.
+/// Converts a `rate_limit`, which covers the requests of a scope.
 pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
     let tree = caddy.tree;
     let node = &tree.nodes[at];
@@ -55,12 +57,12 @@ pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
 struct Zone<'t> {
     at: usize,
     node: &'t Node,
-    /// The `rate_limit` that it is of.
+    /// The `rate_limit` that it belongs to.
     directive: usize,
 }
 
 impl<'t> Zone<'t> {
-    /// Makes a limit of it. Err: why there is none.
+    /// Makes a limit of it. Err: why it is not carried over.
     fn carry_over(&self, caddy: &mut Caddy<'t, '_, '_>, cases: Vec<Case>, scope: &Scope) -> Result<(), String> {
         let tree = caddy.tree;
         for (_, line) in tree.children(self.at) {
@@ -132,7 +134,7 @@ impl<'t> Zone<'t> {
         Ok(())
     }
 
-    /// Whom it counts, as weir writes it; empty: each client.
+    /// Returns the key that it counts by, as weir writes it; empty: each client.
     fn by(&self, caddy: &mut Caddy<'_, '_, '_>, key: &str) -> Result<String, String> {
         let Some(inside) = key.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
             let is_static = !key.is_empty() && !key.contains(['{', '}']);
@@ -169,11 +171,12 @@ impl<'t> Zone<'t> {
         }
     }
 
-    /// What takes some of these requests without being meant.
+    /// Returns a directive that takes some of these requests although the limit does not cover
+    /// them.
     fn wider(&self, caddy: &Caddy<'_, '_, '_>, requests: &Requests) -> Option<String> {
         let tree = caddy.tree;
         let shown = |node: &Node| format!("`{}`", node.shown());
-        // Blocks beside those that it is in, of which one has a request; in a `route` also what stands in front.
+        // Of sibling blocks, one handles a request; in a `route` also the directives in front.
         let mut inner = self.directive;
         while tree.nodes[inner].parent != ROOT {
             let block = tree.nodes[inner].parent;
@@ -213,7 +216,7 @@ impl<'t> Zone<'t> {
 }
 
 impl Requests {
-    /// Whether some of what begins with a path is among these.
+    /// Whether some paths with this prefix are among these.
     fn takes(&self, path: &str) -> bool {
         let mut all = self.exact.iter().chain(&self.prefixes);
         self.has_all_paths() || all.any(|one| covers_path(one, path) || covers_path(path, one))

@@ -9,7 +9,7 @@ use super::Caddy;
 use super::fate::PRIVATE;
 
 impl<'t> Caddy<'t, '_, '_> {
-    /// What a directive is for; none: all. None: it names a matcher that is not there.
+    /// Returns the requests that a directive matches; empty: all. None: its matcher is not defined.
     pub(super) fn matcher(&mut self, at: usize) -> Option<Vec<Term>> {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -20,7 +20,7 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
-    /// The path of a directive, if its matcher has just one; empty: it has not.
+    /// Returns the path of a directive, if its matcher has exactly one; empty otherwise.
     pub(super) fn only_path(&self, at: usize) -> &'t str {
         let tree = self.tree;
         let name = tree.nodes[at].argument(1);
@@ -41,7 +41,7 @@ impl<'t> Caddy<'t, '_, '_> {
         ""
     }
 
-    /// The definition of a name, in the block of the directive or one around it.
+    /// Returns the definition of a name, in the block of the directive or one around it.
     fn named(&mut self, at: usize, name: &str) -> Option<Vec<Term>> {
         let tree = self.tree;
         let mut block = at;
@@ -58,7 +58,7 @@ impl<'t> Caddy<'t, '_, '_> {
         None
     }
 
-    /// What the lines of a block ask for together.
+    /// Returns the conditions of the lines of a block together.
     pub(super) fn terms(&mut self, block: usize) -> Vec<Term> {
         let tree = self.tree;
         let mut terms: Vec<Term> = Vec::new();
@@ -70,7 +70,7 @@ impl<'t> Caddy<'t, '_, '_> {
             if kind == "not" && line.is_block {
                 let lines =
                     tree.children(inside).flat_map(|(_, line)| self.line(line, &line.words, true)).collect::<Vec<_>>();
-                // Not all of several is nothing that one case can say.
+                // No single case can express the negation of several conditions.
                 let one = if lines.len() == 1 { lines } else { vec![Term { not: true, any: vec![Effect::Unsaid] }] };
                 terms.extend(one);
                 seen.push(kind);
@@ -117,8 +117,9 @@ impl<'t> Caddy<'t, '_, '_> {
         Some(Term { not: false, any })
     }
 
-    /// Clients by their addresses. Those of connections are not the ones that weir goes by where proxies are trusted, and none are where Caddy
-    /// has them from elsewhere.
+    /// Converts clients by their addresses. If proxies are trusted, weir uses other addresses than
+    /// those of connections. If Caddy gets addresses from elsewhere, none of its addresses are
+    /// those of weir.
     fn clients(&self, kind: &str, values: &[String]) -> Effect {
         let mut whom = Vec::new();
         for value in values {
@@ -138,7 +139,7 @@ impl<'t> Caddy<'t, '_, '_> {
         if whom.is_empty() || is_other { Effect::Unsaid } else { Effect::Clients(whom) }
     }
 
-    /// A path, whose `*` may stand at its end.
+    /// Converts a path, which may end with `*`.
     fn path(&mut self, node: &Node, path: &str) -> Effect {
         let prefix = path.strip_suffix('*').unwrap_or(path);
         if prefix.contains(['*', '{', '%']) || !prefix.starts_with('/') {
@@ -163,7 +164,7 @@ fn condition(subject: &'static str, name: &str, matches: Option<(&'static str, S
     Effect::Condition(Condition { subject, name: name.to_owned(), matches, not: false })
 }
 
-/// A field, whose value may begin or end with `*`; `!` in front: it is not there.
+/// Converts a field, whose value may begin or end with `*`; `!` in front: it is absent.
 fn header(name: &str, value: Option<&str>) -> Effect {
     let Some(value) = value else {
         let Some(absent) = name.strip_prefix('!') else { return condition("header", name, None) };

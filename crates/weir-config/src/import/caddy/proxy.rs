@@ -1,4 +1,4 @@
-//! `reverse_proxy` of Caddy: servers, how one is chosen, how they are watched, what is changed on the way.
+//! `reverse_proxy` of Caddy: servers, load balancing, health checks, changes to messages.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::{parse_time, time_text};
 
-/// Fields that weir writes by itself.
+/// Fields that weir writes automatically.
 const BY_ITSELF: [&str; 3] = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
 
-/// What is said of servers, until they are written.
+/// Settings of servers, until they are written.
 #[derive(Default)]
 struct Said {
     probes: BTreeMap<&'static str, String>,
     losses: BTreeMap<&'static str, String>,
     tls: Option<BTreeMap<&'static str, String>>,
     connections: Option<u64>,
-    /// Version of the PROXY protocol, and where it stands.
+    /// The version of the PROXY protocol, and its place.
     header: Option<(&'static str, usize)>,
 }
 
 impl<'t> Caddy<'t, '_, '_> {
-    /// The upstream of a `reverse_proxy`.
+    /// Returns the upstream of a `reverse_proxy`.
     pub(super) fn proxy(&mut self, at: usize) -> Option<To> {
         let tree = self.tree;
         let servers = self.addresses(at);
@@ -73,12 +73,12 @@ impl<'t> Caddy<'t, '_, '_> {
         found.map(To::Upstream)
     }
 
-    /// Behind the directive, without its matcher, and behind `to`.
+    /// Returns the addresses behind the directive, without its matcher, and behind `to`.
     fn addresses(&self, at: usize) -> Vec<String> {
         let node = &self.tree.nodes[at];
         let behind = node.arguments().filter(|word| !word.starts_with(['/', '@']) && *word != "*");
         let to = self.tree.named(at, "to").flat_map(Node::arguments);
-        // Of a variable that is not set nothing is left.
+        // An unset variable leaves nothing.
         behind.chain(to).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
 
@@ -101,7 +101,7 @@ impl<'t> Caddy<'t, '_, '_> {
         self.draft.server(upstream, node, Server { place: node.place, address, weight: 0, backup: false, connections });
     }
 
-    /// A line of its block.
+    /// Converts a line of its block.
     fn option(&mut self, upstream: usize, at: usize, line: &Node, said: &mut Said) {
         let value = line.argument(1);
         let time = |text: &str, least| {
@@ -159,7 +159,7 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
-    /// `transport http { ... }`.
+    /// Converts `transport http { ... }`.
     fn transport(&mut self, upstream: usize, at: usize, said: &mut Said) {
         let tree = self.tree;
         if tree.nodes[at].argument(1) != "http" {
@@ -222,7 +222,7 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
-    /// `header_up` and `header_down`.
+    /// Converts `header_up` and `header_down`.
     pub(super) fn proxy_fields(&mut self, at: usize, changes: &mut Route) {
         let tree = self.tree;
         for line in tree.named(at, "header_up") {
@@ -247,7 +247,7 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
-    /// `NAME VALUE`, `+NAME VALUE` or `-NAME`.
+    /// Converts `NAME VALUE`, `+NAME VALUE` or `-NAME`.
     pub(super) fn field(&mut self, node: &'t Node, side: Side, words: &[String]) -> Option<Edit> {
         let (name, rest) = words.split_first()?;
         let (verb, name) = match name.as_bytes() {
@@ -271,13 +271,13 @@ impl<'t> Caddy<'t, '_, '_> {
     }
 }
 
-/// Whether a server is spoken TLS to, and its address.
+/// Returns whether a server uses TLS, and its address.
 fn scheme(word: &str) -> (bool, &str) {
     let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
     (scheme == "https", rest.strip_suffix('/').unwrap_or(rest))
 }
 
-/// A text with placeholders as one of weir's.
+/// Returns a text with placeholders as one of weir's.
 pub(super) fn text(theirs: &str) -> Result<String, String> {
     const NAMES: [(&str, &str); 12] = [
         ("remote_host", "remote_addr"),

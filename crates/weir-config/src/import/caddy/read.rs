@@ -15,7 +15,7 @@ use crate::problem::Errors;
 /// Uses of `import`.
 const IMPORTS_MAX: usize = 10_000;
 
-/// A line, with what its last word and its first one mean.
+/// A line, with the meaning of its last word and its first one.
 #[derive(Debug, Clone)]
 struct Line {
     place: Place,
@@ -24,7 +24,7 @@ struct Line {
     closes: bool,
 }
 
-/// Why a line is none, with what to do.
+/// Why a line is invalid, with the solution.
 type Wrong = (usize, &'static str, &'static str);
 
 /// Reads all files into a tree.
@@ -48,7 +48,8 @@ struct Reader<'d, 'a> {
     tree: Tree,
     /// Open blocks.
     open: Vec<usize>,
-    /// Lines to come, the next ones last, each with the number of blocks that were open before them.
+    /// Remaining lines, the next ones last, each with the number of blocks that were open before
+    /// them.
     stack: Vec<(IntoIter<Line>, usize)>,
     snippets: HashMap<String, Rc<Vec<Line>>>,
     imports: usize,
@@ -61,7 +62,7 @@ impl Reader<'_, '_> {
         self.draft.sources.error(place.file, &self.draft.sources.line(place), message, help)
     }
 
-    /// One line; false: all is read.
+    /// Reads one line; false: all lines are read.
     fn step(&mut self) -> Result<bool, Errors> {
         let Some((lines, depth)) = self.stack.last_mut() else { return Ok(false) };
         let depth = *depth;
@@ -96,7 +97,7 @@ impl Reader<'_, '_> {
     }
 
     fn directive(&mut self, mut line: Line, is_top: bool) -> Result<(), Errors> {
-        // Addresses of a site may go on in the next line.
+        // The addresses of a site may continue in the next line.
         while is_top && !line.opens && line.words.last().is_some_and(|word| word.ends_with(',')) {
             let Some(next) = self.stack.last_mut().and_then(|(lines, _)| lines.next()).filter(|next| !next.closes)
             else {
@@ -144,7 +145,7 @@ impl Reader<'_, '_> {
         Err(self.wrong(head.place, "the brace of this line is never closed", "close it with `}` on a line of its own"))
     }
 
-    /// Puts the lines of a snippet or of files in place of the line.
+    /// Replaces the line with the lines of a snippet or of files.
     fn import(&mut self, line: &Line) -> Result<(), Errors> {
         self.imports += 1;
         if self.stack.len() >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
@@ -185,7 +186,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// A line of a snippet with what stands behind `import NAME`.
+/// Returns a line of a snippet with the arguments behind `import NAME`.
 fn with_arguments(line: &Line, arguments: &[String]) -> Line {
     let mut line = line.clone();
     for word in line.words.iter_mut().filter(|word| word.contains("{args")) {
@@ -196,7 +197,7 @@ fn with_arguments(line: &Line, arguments: &[String]) -> Line {
     line
 }
 
-/// The lines of a file.
+/// Returns the lines of a file.
 fn lines(draft: &mut Draft<'_>, file: usize) -> Result<Vec<Line>, Errors> {
     let text = draft.sources.text(file);
     let mut lexer = Lexer { rest: &text, line: 1, unset: Vec::new(), variables: draft.sources.outside.variables };
@@ -235,7 +236,7 @@ impl Lexer<'_> {
         self.rest.chars().next()
     }
 
-    /// One line; None: nothing stands there.
+    /// Reads one line; None: it is empty.
     fn read(&mut self, place: Place) -> Result<Option<Line>, Wrong> {
         let mut words: Vec<(String, bool)> = Vec::new();
         while let Some(c) = self.peek() {
@@ -312,7 +313,7 @@ impl Lexer<'_> {
         out
     }
 
-    /// `{$NAME}` or `{$NAME:default}`.
+    /// Expands `{$NAME}` or `{$NAME:default}`.
     fn variable(&mut self, out: &mut String) {
         let Some(end) = self.rest.find('}').filter(|end| !self.rest[..*end].contains('\n')) else {
             out.extend(self.next());
@@ -328,7 +329,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// `<<MARK`, and all lines up to one that begins with the mark.
+    /// Reads `<<MARK`, and all lines up to one that begins with the mark.
     fn heredoc(&mut self) -> Result<String, Wrong> {
         let line = self.line;
         let (head, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));

@@ -1,25 +1,25 @@
-//! Which paths matchers of Caddy see: those that `handle_path`, `uri` and `rewrite` in front of them leave. Weir's routes see what clients
-//! ask for.
+//! The paths that matchers of Caddy see: those after `handle_path`, `uri` and `rewrite` in front of
+//! them. weir's routes see the paths that clients request.
 
 use super::super::cases::{Effect, Term};
 use super::super::order::covers_path;
 
-/// What has become of paths so far.
+/// The changes to paths so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// What may have been taken off, one of these; none: nothing.
+    /// The prefixes that may have been stripped, one of these; empty: none.
     taken: Vec<String>,
-    /// Whether they were changed in a way that paths of routes can't say.
+    /// Whether they were changed in a way that paths of routes cannot express.
     is_other: bool,
 }
 
 impl Seen {
-    /// A prefix is taken off.
+    /// A prefix is stripped.
     pub(super) fn strip(&mut self, prefix: &str) {
         self.taken = self.prefixes().map(|taken| format!("{taken}{prefix}")).collect();
     }
 
-    /// A prefix is taken off of those that have it.
+    /// A prefix is stripped from paths that have it.
     pub(super) fn may_strip(&mut self, prefix: &str) {
         self.taken = self.prefixes().flat_map(|taken| [format!("{taken}{prefix}"), taken.to_owned()]).collect();
     }
@@ -28,7 +28,7 @@ impl Seen {
         self.is_other = true;
     }
 
-    /// The one prefix that has been taken off of all, perhaps none.
+    /// Returns the one prefix that was stripped from all paths, perhaps empty.
     pub(super) fn only(&self) -> Option<&str> {
         let mut all = self.prefixes();
         all.next().filter(|_| all.next().is_none() && !self.is_other)
@@ -39,7 +39,8 @@ impl Seen {
         self.taken.iter().map(String::as_str).chain(none)
     }
 
-    /// Criteria by the paths that clients ask for. Of what can't be said it is said that it keeps in, or out: `refuses`.
+    /// Returns criteria by the requested paths. A criterion that cannot be expressed is taken as
+    /// one that admits or refuses requests, by `refuses`.
     pub(super) fn asked(&self, terms: Vec<Term>, refuses: bool) -> Vec<Term> {
         terms.into_iter().map(|term| self.asked_one(term, refuses)).collect()
     }
@@ -62,7 +63,7 @@ impl Seen {
             path => format!("{taken}{path}"),
         };
         let all = |path: &str| -> Vec<String> {
-            // What stands behind a prefix that may be missing has lost it.
+            // A path behind a prefix that may be missing has lost that prefix.
             let has_it = |taken: &&str| self.taken.iter().any(|other| other != taken && is_below(other, taken, path));
             self.prefixes().filter(|taken| !has_it(taken)).map(|taken| whole(taken, path)).collect()
         };
@@ -74,7 +75,7 @@ impl Seen {
     }
 }
 
-/// Whether a path without `taken` is one from which `longer` would have been taken off.
+/// Whether a path without `taken` is one from which `longer` would have been stripped.
 fn is_below(longer: &str, taken: &str, path: &str) -> bool {
     longer.strip_prefix(taken).is_some_and(|rest| covers_path(rest, path))
 }

@@ -1,4 +1,5 @@
-//! Conditions of HAProxy: ACLs by name or in braces, joined by `and` and `or`, as cases that routes can say.
+//! Conditions of HAProxy: ACLs by name or in braces, joined by `and` and `or`, as cases that routes
+//! can express.
 //!
 //! Bound: that of `cases`.
 
@@ -10,7 +11,7 @@ use super::super::tree::Node;
 use super::Haproxy;
 
 impl Haproxy<'_, '_, '_> {
-    /// The cases of a line that leads somewhere; those that can't be said are noted and left out.
+    /// Returns the cases of a terminal line; those that cannot be expressed are noted and left out.
     pub(super) fn cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
         let (said, lost) = said(self.all_cases(section, line).unwrap_or_default());
         if lost {
@@ -19,7 +20,7 @@ impl Haproxy<'_, '_, '_> {
         said
     }
 
-    /// Whether the condition of a line is about TLS alone.
+    /// Whether the condition of a line is only about TLS.
     pub(super) fn asks_only_for_tls(&self, section: usize, line: &Node) -> bool {
         let condition = condition(line).1;
         let is_tls = |word: &str| {
@@ -32,7 +33,7 @@ impl Haproxy<'_, '_, '_> {
         condition.iter().all(|word| is_tls(word))
     }
 
-    /// The cases of a line; None: too many, which has been noted.
+    /// Returns the cases of a line; None: too many, which has been noted.
     pub(super) fn all_cases(&mut self, section: usize, line: &Node) -> Option<Vec<Case>> {
         let (negated, words) = condition(line);
         self.any_case = false;
@@ -44,12 +45,12 @@ impl Haproxy<'_, '_, '_> {
         cases
     }
 
-    /// The cases of some words of a condition; None: too many.
+    /// Returns the cases of some words of a condition; None: too many.
     pub(super) fn cases_of(&mut self, section: usize, line: &Node, words: &[String]) -> Option<Vec<Case>> {
         one_of(&self.alternatives(section, line, words))
     }
 
-    /// The condition as a list of lists: one of them, all of it.
+    /// Returns the condition as a list of lists: one of them, all of it.
     fn alternatives(&mut self, section: usize, line: &Node, words: &[String]) -> Vec<Vec<Term>> {
         let mut all = vec![Vec::new()];
         let mut rest = words.iter();
@@ -74,7 +75,7 @@ impl Haproxy<'_, '_, '_> {
         all
     }
 
-    /// What an ACL of this name asks for.
+    /// Returns the conditions of an ACL with this name.
     fn named(&mut self, section: usize, name: &str) -> Vec<Effect> {
         let tree = self.tree;
         let acls: Vec<&Node> = tree.named(section, "acl").filter(|acl| acl.argument(1) == name).collect();
@@ -89,7 +90,7 @@ impl Haproxy<'_, '_, '_> {
             .collect()
     }
 
-    /// What a criterion with its values asks for: one of them.
+    /// Returns the conditions of a criterion with its values: one of them.
     fn effects(&mut self, line: &Node, words: &[&str]) -> Vec<Effect> {
         match words {
             ["ssl_fc"] => return vec![Effect::Scheme(Scheme::Https)],
@@ -121,7 +122,7 @@ impl Haproxy<'_, '_, '_> {
         effects
     }
 
-    /// Clients by their addresses, unless these are changed on the way.
+    /// Converts clients by their addresses, unless another line changes these.
     fn clients(&self, whom: &[&str]) -> Effect {
         let changes = |line: &Node| line.arguments().any(|word| SOURCES.contains(&word));
         let whom: Option<Vec<String>> = whom.iter().map(|text| address(text)).collect();
@@ -132,7 +133,7 @@ impl Haproxy<'_, '_, '_> {
     }
 }
 
-/// Requests of which all terms of one of these are true; None: too many cases.
+/// Returns the requests for which all terms of one of these are true; None: too many cases.
 fn one_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
     let mut cases = Vec::new();
     for terms in alternatives {
@@ -144,7 +145,8 @@ fn one_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
     Some(cases)
 }
 
-/// Requests of which of each of these one term at least is not true; None: too many cases.
+/// Returns the requests for which each of these has at least one term that is not true; None: too
+/// many cases.
 fn none_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
     let mut cases = vec![Case::default()];
     for terms in alternatives {
@@ -161,7 +163,7 @@ fn none_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
     Some(cases)
 }
 
-/// Whether it is `unless`, and what stands behind it or behind `if`.
+/// Returns whether it is `unless`, and the words behind it or behind `if`.
 pub(super) fn condition(line: &Node) -> (bool, &[String]) {
     match line.words.iter().position(|word| word == "if" || word == "unless") {
         Some(at) => (line.words[at] == "unless", &line.words[at + 1..]),
@@ -175,7 +177,7 @@ fn is_about_tls(word: &str) -> bool {
         || word.to_ascii_lowercase().contains("x-forwarded-proto")
 }
 
-/// ACLs that HAProxy has by itself.
+/// Predefined ACLs of HAProxy.
 fn known(name: &str) -> Effect {
     let method = |names: &[&str]| Effect::Methods(names.iter().map(|name| (*name).to_owned()).collect());
     match name {
@@ -190,11 +192,11 @@ fn known(name: &str) -> Effect {
     }
 }
 
-/// `path_beg -i /a /b`, taken apart.
+/// `path_beg -i /a /b`, parsed.
 struct Criterion<'w> {
     /// `path`, `method`, `host`, `header`, `query`, `cookie`.
     what: &'static str,
-    /// Of a field, a member of the query, a cookie.
+    /// The name of a field, a member of the query, a cookie.
     name: &'w str,
     /// `str`, `beg`, `end`, `sub`, `reg`, `dom` or `found`.
     how: &'w str,
@@ -203,12 +205,12 @@ struct Criterion<'w> {
 }
 
 impl<'w> Criterion<'w> {
-    /// None: it is nothing that routes can say.
+    /// None: routes cannot express it.
     fn read(words: &[&'w str]) -> Option<Criterion<'w>> {
         let (chain, rest) = words.split_first()?;
         let mut parts = split(chain);
         let fetch = parts.next()?;
-        // Converters that change nothing for us, but for letters.
+        // Converters without an effect for weir, except on case.
         let mut any_case = false;
         if !parts.all(|converter| {
             any_case |= converter == "lower";
@@ -280,14 +282,14 @@ impl<'w> Criterion<'w> {
     }
 }
 
-/// Words of lines by which the address of a client is another than that of its connection.
+/// Words of lines by which the address of a client differs from that of its connection.
 pub(super) const SOURCES: [&str; 5] =
     ["set-src", "accept-proxy", "accept-netscaler-cip", "expect-proxy", "expect-netscaler-cip"];
 
-/// Endings of criteria that say how values are compared.
+/// Suffixes of criteria that say how values are compared.
 const HOW: [&str; 6] = ["beg", "end", "sub", "reg", "dom", "dir"];
 
-/// A fetch with its converters: what stands between commas that are in no parentheses.
+/// Splits a fetch and its converters: the parts between commas outside of parentheses.
 fn split(chain: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     chain.split(move |c| {
@@ -296,13 +298,13 @@ fn split(chain: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Without a port.
+/// Returns the host without a port.
 fn host(value: &str) -> String {
     let bare = value.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     bare.map_or(value, |(host, _)| host).to_ascii_lowercase()
 }
 
-/// A domain with all below it, or those alone.
+/// Returns a domain with all names below it, or those alone.
 fn below(value: &str) -> Vec<Effect> {
     let value = host(value);
     match value.strip_prefix('.') {

@@ -1,4 +1,4 @@
-//! `backend` of HAProxy: servers, how one is chosen, how they are watched.
+//! `backend` of HAProxy: servers, load balancing, health checks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::reverse::literal;
 use crate::texts;
 use crate::units::time_text;
 
-/// What is said where some servers of a group have no `check`.
+/// The note on a group in which some servers have no `check`.
 pub(super) const PROBES_ALL: &str = "weir probes all servers of a group, also those without `check`";
 
-/// What the servers of a backend say together.
+/// The common settings of the servers of a backend.
 #[derive(Default)]
 struct Said {
     tls: Option<BTreeMap<&'static str, String>>,
@@ -30,12 +30,12 @@ struct Said {
     plain: bool,
     /// Version of the PROXY protocol.
     header: Option<&'static str>,
-    /// There are servers without it.
+    /// Some servers have none.
     bare: bool,
 }
 
 impl<'t> Haproxy<'t, '_, '_> {
-    /// The upstream of a section.
+    /// Returns the upstream of a section.
     pub(super) fn backend(&mut self, at: usize) -> Option<usize> {
         if let Some(known) = self.backends.get(&at) {
             return *known;
@@ -82,7 +82,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         if said.slow_start_us > 0 {
             self.line(upstream, format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))));
         }
-        // For HAProxy the wait for an answer and a silence within it are one.
+        // HAProxy has one time-out for the wait for a response and for a pause within it.
         for (words, name) in [
             (["timeout", "connect"], "connect-timeout"),
             (["timeout", "server"], "forward-timeout"),
@@ -126,7 +126,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.draft.server(upstream, line, Server { place: line.place, address, weight, backup, connections });
     }
 
-    /// So is the PROXY protocol.
+    /// The PROXY protocol is also common to the group.
     fn take_header(&mut self, line: &Node, header: Option<&'static str>, said: &mut Said) {
         match header {
             None => said.bare = true,
@@ -138,7 +138,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
     }
 
-    /// TLS is a matter of the whole group in weir.
+    /// In weir, TLS is common to the whole group.
     fn take_tls(&mut self, line: &Node, settings: &Settings<'t>, said: &mut Said) {
         if !settings.speaks_tls {
             said.plain = true;
@@ -155,7 +155,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
     }
 
-    /// Options of `tls`, as weir writes them, without `verify`.
+    /// Returns options of `tls`, as weir writes them, without `verify`.
     fn tls_options(&mut self, settings: &Settings<'t>) -> BTreeMap<&'static str, String> {
         let mut options = BTreeMap::new();
         for (word, (line, value)) in &settings.tls {
@@ -205,7 +205,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.line(upstream, line);
     }
 
-    /// `cookie NAME insert ...`.
+    /// Converts `cookie NAME insert ...`.
     fn sticky(&mut self, at: usize, upstream: usize) {
         let tree = self.tree;
         let tables = tree.named(at, "stick-table").filter(|_| !self.tables.contains(&at));
@@ -283,7 +283,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.line(upstream, line);
     }
 
-    /// `http-check expect`: the option that says so.
+    /// Returns the option for `http-check expect`.
     fn expected(&mut self, line: &'t Node) -> Option<(&'static str, String)> {
         let (kind, value) = (line.argument(2), line.words[3.min(line.words.len())..].join(" "));
         let found = match kind {
@@ -298,7 +298,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 }
 
-/// Where a server is, as weir writes it. Err: why weir can't connect there.
+/// Returns the address of a server, as weir writes it. Err: why weir cannot connect to it.
 pub(super) fn address(line: &Node) -> Result<String, String> {
     let address = line.argument(2);
     match address.split_once('@') {

@@ -8,7 +8,7 @@ use super::super::tree::Node;
 use super::Haproxy;
 use crate::reverse::literal;
 
-/// Options of `bind` with a value, of which weir needs no counterpart.
+/// Options of `bind` with a value that need no counterpart in weir.
 const WITH_VALUE: [&str; 19] = [
     "mode",
     "group",
@@ -30,20 +30,20 @@ const WITH_VALUE: [&str; 19] = [
     "id",
     "namespace",
 ];
-/// The same without.
+/// Such options without a value.
 const WITHOUT_VALUE: [&str; 8] =
     ["ssl", "transparent", "defer-accept", "tfo", "v4v6", "v6only", "no-sslv3", "prefer-client-ciphers"];
-/// What is said of `interface`.
+/// The note on `interface`.
 pub(super) const ONE_INTERFACE: &str =
     "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
-/// What is said of `namespace`.
+/// The note on `namespace`.
 pub(super) const OWN_NAMESPACE: &str =
     "weir is in one network namespace, that in which it is started, as by `ip netns exec NAME weir run`";
 /// Ports of one range.
 const PORTS_MAX: u32 = 100;
 
 impl Haproxy<'_, '_, '_> {
-    /// The listeners of a `bind` line.
+    /// Adds the listeners of a `bind` line.
     pub(super) fn bind(&mut self, group: usize, node: &Node) {
         let has = |word: &str| node.arguments().any(|other| other == word);
         if has("accept-proxy") || has("accept-netscaler-cip") {
@@ -82,7 +82,7 @@ impl Haproxy<'_, '_, '_> {
         }
     }
 
-    /// A unix socket.
+    /// Adds a unix socket.
     fn bind_unix(&mut self, group: usize, node: &Node, path: &str, tls: Option<ListenTls>) {
         let words: Vec<&str> = node.arguments().collect();
         let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
@@ -94,7 +94,7 @@ impl Haproxy<'_, '_, '_> {
         }
     }
 
-    /// What is said of TLS; None: it has been noted that it can't be done.
+    /// Returns the TLS of a line; None: it cannot be converted, which has been noted.
     fn bind_tls(&mut self, node: &Node) -> Option<ListenTls> {
         let mut tls = ListenTls::default();
         let (mut verify, mut authority, mut list) = ("none", None, None);
@@ -151,12 +151,12 @@ impl Haproxy<'_, '_, '_> {
             self.draft.lost(node, why);
             return None;
         }
-        // The key is in the same file there, too.
+        // The key is in the same file in HAProxy as well.
         self.draft.file(node, path).map(|path| (path, None))
     }
 }
 
-/// `*:80`, `:8000-8005`, `[::]:443`, `ipv6@:::80` as weir writes them.
+/// Converts `*:80`, `:8000-8005`, `[::]:443`, `ipv6@:::80` to weir's form.
 pub(super) fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
     let is_v6 = text.starts_with("ipv6@");
     let text = text.rsplit('@').next().unwrap_or(text);

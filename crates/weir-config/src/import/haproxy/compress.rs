@@ -6,11 +6,11 @@ use super::super::compress::Compress;
 use super::super::tree::Node;
 use super::Haproxy;
 
-/// As hard as HAProxy works unless `tune.comp.maxlevel` says otherwise.
+/// The level of HAProxy unless `tune.comp.maxlevel` sets another.
 const LEVEL: u64 = 1;
 
 impl<'t> Haproxy<'t, '_, '_> {
-    /// What a backend, or else its frontend, says of compression.
+    /// Returns the compression of a backend, or else of its frontend.
     pub(super) fn compress(&mut self, (frontend, backend): (usize, usize)) -> Option<Vec<String>> {
         let find = |word: &str| {
             let lines = |section: usize| self.one(section, &["compression", word]);
@@ -35,7 +35,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.draft.compress(algorithm, Compress { codings, types: Some(types), length_min: 0 })
     }
 
-    /// Whether servers are not asked for compressed answers.
+    /// Whether servers are not asked for compressed responses.
     pub(super) fn offloads(&self, section: usize) -> bool {
         self.one(section, &["compression", "offload"]).is_some()
     }

@@ -1,4 +1,4 @@
-//! What becomes of each line of HAProxy that no other file looks at, by section.
+//! The handling of each line of HAProxy that no other file reads, by section.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,7 @@ const FATES: Fates = &[
     ),
 ];
 
-/// Sections of which weir has nothing.
+/// Sections without a counterpart in weir.
 const SECTIONS: &[(&str, &str)] = &[
     ("peers", "weirs know nothing of each other"),
     ("mailers", "weir writes no mail"),
@@ -133,7 +133,7 @@ const SECTIONS: &[(&str, &str)] = &[
 ];
 
 impl Haproxy<'_, '_, '_> {
-    /// Says what has become of everything.
+    /// Notes the handling of all lines.
     pub(super) fn tell(&mut self) {
         let tree = self.tree;
         let passing = self.passing();
@@ -162,7 +162,8 @@ impl Haproxy<'_, '_, '_> {
         }
     }
 
-    /// Sections for connections as they are, and `defaults` for such sections alone.
+    /// Returns sections for connections that are passed on unchanged, and `defaults` for such
+    /// sections alone.
     fn passing(&self) -> BTreeSet<usize> {
         let (mut passing, mut others) = (BTreeSet::new(), BTreeSet::new());
         let sections = self.tree.children(ROOT);
@@ -198,7 +199,7 @@ impl Haproxy<'_, '_, '_> {
     }
 }
 
-/// A time of HAProxy: a bare number is in milliseconds. Microseconds.
+/// Parses a time of HAProxy: a bare number is in milliseconds. Microseconds.
 pub(super) fn time(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let scale = match &text[digits..] {

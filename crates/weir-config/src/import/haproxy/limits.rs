@@ -1,7 +1,9 @@
-//! Rules of HAProxy that refuse who has too much in a `stick-table`, as limits of `shield`.
+//! Rules of HAProxy that refuse clients with a high count in a `stick-table`, as limits of
+//! `shield`.
 //!
-//! Those of a frontend that ask for one counter of the client's address, and besides for what `match` can say. Called for each line that keeps
-//! some out; those without a counter stay what they were.
+//! Covers rules of a frontend with a condition on one counter of the client's address, and
+//! otherwise only conditions that `match` can express. Called for each line that keeps some clients
+//! out; those without a counter are not changed.
 
 use super::super::cases::Case;
 use super::super::limits::{AMOUNT_MAX, Limit, Measure, Requests, per_unit};
@@ -12,26 +14,27 @@ use super::fate::time;
 use super::{Haproxy, PROXIES};
 use crate::texts;
 
-/// Counters of answers, with the statuses that they are about.
+/// Counters of responses, with the statuses that they count.
 const STATUSES: [(&str, &str); 2] = [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
 
 /// A counter that a line compares: of a client, in a table.
 struct Counter<'t> {
     /// As in `store`, without its time.
     name: &'t str,
-    /// The section whose table it is in.
+    /// The section with its table.
     table: usize,
-    /// The line that has it counted.
+    /// The line that makes it count.
     track: &'t Node,
-    /// The most that passes.
+    /// The highest value that passes.
     most: u64,
 }
 
-/// What a line compares with a number: the counter as it is written, and the most that passes.
+/// A comparison of a line with a number: the counter as it is written, and the highest value that
+/// passes.
 struct Comparison<'t> {
     fetch: &'t str,
     most: u64,
-    /// All else of the condition.
+    /// The rest of the condition.
     rest: Vec<String>,
 }
 
@@ -48,7 +51,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         true
     }
 
-    /// Whether it could be carried over.
+    /// Carries it over; returns whether that was possible.
     fn limit_by(&mut self, frontend: usize, section: usize, line: &'t Node, comparison: &Comparison<'t>) -> bool {
         let Some(counter) = self.counter(frontend, section, comparison) else { return false };
         let Some((measure, size)) = self.measure(line, &counter) else { return false };
@@ -68,7 +71,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
         let over = self.over(section, line, &measure);
         let status = STATUSES.iter().find(|(name, _)| *name == counter.name).map_or("", |(_, status)| status);
-        // Who is refused has made one more error there.
+        // A refusal is one more error in HAProxy.
         let is_of_errors = counter.name == "http_err_rate";
         if is_of_errors {
             let why = "HAProxy counts also what it refuses by its rules, weir no refusals by limits";
@@ -87,7 +90,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.tracks.extend([counter.track.place]);
         self.draft.remembers(size);
         for requests in all {
-            // Who is refused is counted as well: so he has to keep quiet.
+            // A refused request counts as well, so the client has to be silent first.
             let (place, what, name, over) = (line.place, line.shown(), name.clone(), over.clone());
             self.draft.limit(Limit {
                 place,
@@ -105,7 +108,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         true
     }
 
-    /// The counter that all of a condition is about, with what else it says.
+    /// Returns the counter of the whole condition, with the rest of it.
     fn comparison(&self, section: usize, line: &'t Node) -> Option<Comparison<'t>> {
         let (false, words) = condition(line) else { return None };
         let (mut found, mut rest) = (None, Vec::new());
@@ -127,7 +130,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         found.map(|(fetch, most)| Comparison { fetch, most, rest })
     }
 
-    /// What the only ACL of this name asks for; nothing: there are several.
+    /// Returns the condition of the only ACL with this name; empty: it has several.
     fn acl(&self, section: usize, name: &str) -> Vec<&'t str> {
         let mut acls = self.tree.named(section, "acl").filter(|acl| acl.argument(1) == name);
         match (acls.next(), acls.next()) {
@@ -136,7 +139,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
     }
 
-    /// Which requests of a client count, and which clients are left out. None: `match` can't say it.
+    /// Returns the requests of a client that count, and the clients that are exempt. None: `match`
+    /// cannot express it.
     fn requests_of(&mut self, section: usize, line: &Node, rest: &[String]) -> Option<(Vec<Requests>, Vec<String>)> {
         let cases = if rest.is_empty() { vec![Case::default()] } else { self.cases_of(section, line, rest)? };
         let mut exempt: Vec<String> = Vec::new();
@@ -149,7 +153,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         Some((all, exempt))
     }
 
-    /// Where a counter is, and who counts.
+    /// Returns where a counter is, and the line that counts.
     fn counter(&self, frontend: usize, section: usize, comparison: &Comparison<'t>) -> Option<Counter<'t>> {
         let (fetch, most) = (comparison.fetch, comparison.most);
         let (fetch, arguments) = match fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')) {
@@ -158,7 +162,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         };
         if let Some(name) = fetch.strip_prefix("src_") {
             let table = self.table(frontend, arguments)?;
-            // Only for all requests of a client it is what weir counts.
+            // Only a counter of all requests of a client equals weir's.
             let mut lines = self.tree.children(section).chain(self.tree.children(frontend)).map(|(_, node)| node);
             let counts = |node: &&Node| {
                 let own = tracked(node, |word| word.starts_with("track-sc"));
@@ -181,14 +185,14 @@ impl<'t> Haproxy<'t, '_, '_> {
         Some(Counter { name, table, track, most })
     }
 
-    /// The section whose table has this name; empty: the frontend.
+    /// Returns the section whose table has this name; empty: the frontend.
     fn table(&self, frontend: usize, name: &str) -> Option<usize> {
         let mut sections = self.tree.children(ROOT);
         let is_meant = |node: &Node| node.argument(1) == name && node.name() != "defaults";
         if name.is_empty() { Some(frontend) } else { sections.find(|(_, node)| is_meant(node)).map(|(at, _)| at) }
     }
 
-    /// How many of what, and how many clients the table has room for.
+    /// Returns the measure, and how many clients the table has room for.
     fn measure(&self, line: &Node, counter: &Counter<'_>) -> Option<(Measure, u64)> {
         let table = self.tree.last(counter.table, "stick-table")?;
         let behind = |word: &str| table.arguments().skip_while(|other| *other != word).nth(1);
@@ -220,7 +224,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         Some((measure, size[..digits].parse::<u64>().unwrap_or_default().saturating_mul(scale)))
     }
 
-    /// What becomes of one too many.
+    /// Returns the consequence of exceeding the limit.
     fn over(&mut self, section: usize, line: &Node, measure: &Measure) -> Option<String> {
         if !matches!(measure.count(), "requests" | "answers") {
             return None;
@@ -230,7 +234,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             ("deny", "429") => None,
             ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
             ("tarpit", _) => {
-                // Without a time of its own it is that of a connect.
+                // Without its own time it has that of a connect.
                 let said = self.one(section, &["timeout", "tarpit"]).or(self.one(section, &["timeout", "connect"]));
                 match said.and_then(|said| Some((said, time(said.argument(2))?))) {
                     Some((said, us)) => self.draft.tarpits(said, us),
@@ -253,7 +257,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 }
 
-/// The counter of a client that is compared, and the most of it that passes.
+/// Returns the counter of a client that is compared, and the highest value that passes.
 fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
     let [fetch, how, number] = words else { return None };
     let bare = fetch.split('(').next().unwrap_or_default();
@@ -267,7 +271,8 @@ fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
     }
 }
 
-/// The table in which a line counts each client, always; empty: its own. None: it does something else.
+/// Returns the table in which a line always counts each client; empty: its own. None: it does
+/// something else.
 fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
     let mut key = line.arguments().skip_while(|word| !is_word(word)).skip(1);
     match (key.next(), key.next(), key.next(), key.next()) {
@@ -277,7 +282,7 @@ fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
     }
 }
 
-/// Whether by this line the address of a client is another than that of its connection.
+/// Whether this line makes the address of a client differ from that of its connection.
 fn changes_sources(line: &Node) -> bool {
     line.arguments().any(|word| SOURCES.contains(&word))
 }

@@ -1,4 +1,5 @@
-//! HAProxy's own grammar: a directive a line, below the keyword of its section; quotes, backslashes, `#`, `"$VAR"`.
+//! The grammar of HAProxy: a directive a line, below the keyword of its section; quotes,
+//! backslashes, `#`, `"$VAR"`.
 //!
 //! Bounds: those of `tree`; each byte is looked at once.
 
@@ -65,7 +66,7 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
     Ok(tree)
 }
 
-/// A line, with those that a backslash at its end joins to it.
+/// A line, joined with the lines that a final backslash appends.
 struct Line<'t> {
     rest: &'t str,
     line: usize,
@@ -82,10 +83,10 @@ impl Line<'_> {
         Some(c)
     }
 
-    /// Reads up to its end. Wrong: why, and what to do.
+    /// Reads up to its end. Err: why not, and the solution.
     fn read(&mut self, variables: &dyn Fn(&str) -> Option<String>) -> Result<(), (&'static str, &'static str)> {
         let mut word: Option<String> = None;
-        // The quote that is open.
+        // The open quote.
         let mut quote = None;
         while let Some(c) = self.next() {
             match (quote, c) {
@@ -102,7 +103,7 @@ impl Line<'_> {
                     Some('n') => word.get_or_insert_default().push('\n'),
                     Some('t') => word.get_or_insert_default().push('\t'),
                     Some(other @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => word.get_or_insert_default().push(other),
-                    // As expressions and their groups want it.
+                    // Kept for expressions and their groups.
                     Some(other) => word.get_or_insert_default().extend(['\\', other]),
                     None => {}
                 },
@@ -133,7 +134,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// What stands behind a `$` within double quotes.
+    /// Expands the text behind a `$` within double quotes.
     fn variable(&mut self, variables: &dyn Fn(&str) -> Option<String>) -> String {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let braces = self.rest.starts_with('{');

@@ -1,4 +1,5 @@
-//! Rules of HAProxy that end a request before it comes to a server: `deny` and its kin, `return`, `redirect`, `monitor-uri`.
+//! Rules of HAProxy that end a request before it reaches a server: `deny` and similar, `return`,
+//! `redirect`, `monitor-uri`.
 
 use weir_proxy::request::rules::edits::Side;
 
@@ -10,18 +11,18 @@ use super::super::steps::Step;
 use super::super::tree::Node;
 use super::{Haproxy, text};
 
-/// The answer that a line describes.
+/// The response that a line describes.
 #[derive(Default)]
 struct Said<'l> {
     status: &'l str,
     content: Content<'l>,
     fields: Vec<(&'l str, &'l str)>,
-    /// Something that weir can't say.
+    /// A part that weir cannot express.
     other: Option<&'l str>,
 }
 
 impl Haproxy<'_, '_, '_> {
-    /// What a line of a section does.
+    /// Returns the effect of a line of a section.
     pub(super) fn steps(&mut self, (section, group): (usize, usize), line: &Node) -> Vec<Step> {
         let base = Route { group, place: line.place, what: line.shown(), ..Route::default() };
         match (line.name(), line.argument(1)) {
@@ -37,7 +38,7 @@ impl Haproxy<'_, '_, '_> {
         }
     }
 
-    /// `monitor-uri PATH`.
+    /// Converts `monitor-uri PATH`.
     fn monitor(&mut self, section: usize, line: &Node, path: &str, base: Route) -> Option<Step> {
         if self.tree.named(section, "monitor").next().is_some() {
             self.draft.missing(line, Missing::Respond);
@@ -49,7 +50,7 @@ impl Haproxy<'_, '_, '_> {
         Some(Step::End(case.route(Route { to, ..base })))
     }
 
-    /// What is refused: by addresses, with an answer, or by leading nowhere.
+    /// Converts a refusal: by addresses, with a response, or by leading nowhere.
     fn refusal(&mut self, section: usize, line: &Node, base: Route) -> Vec<Step> {
         let all = self.all_cases(section, line);
         let (cases, lost) = refused(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
@@ -66,7 +67,7 @@ impl Haproxy<'_, '_, '_> {
         self.draft.refuse(line, cases, &Route { to, ..base })
     }
 
-    /// The answer of a `deny`.
+    /// Returns the response of a `deny`.
     fn denial(&mut self, line: &Node) -> To {
         let Said { status, content, other, .. } = said(line, 2);
         if other.is_some() {
@@ -76,7 +77,7 @@ impl Haproxy<'_, '_, '_> {
         self.draft.respond(line, status, content).unwrap_or_default()
     }
 
-    /// The answer of a `return`, with its fields. None: it has been noted.
+    /// Returns the response of a `return`, with its fields. None: it has been noted.
     fn returned(&mut self, line: &Node) -> Option<(To, Vec<Edit>)> {
         let Said { status, content, fields, other } = said(line, 2);
         if let Some(other) = other {
@@ -96,7 +97,8 @@ impl Haproxy<'_, '_, '_> {
         Some((to, edits))
     }
 
-    /// `redirect` with a scheme, a prefix or a location. Who was sent to TLS and can't be any more is not served without it.
+    /// Converts `redirect` with a scheme, a prefix or a location. Clients that were redirected to
+    /// TLS and no longer can be are not served without it.
     fn redirect(&mut self, section: usize, line: &Node, base: &Route) -> Vec<Step> {
         let first = if line.name() == "redirect" { 1 } else { 2 };
         let (mut status, mut to, mut other) = ("302", None, None);
@@ -136,7 +138,7 @@ impl Haproxy<'_, '_, '_> {
         cases.into_iter().map(|case| Step::End(case.route(Route { to, ..base.clone() }))).collect()
     }
 
-    /// The cases of a redirect to TLS.
+    /// Returns the cases of a redirect to TLS.
     fn sent_to_tls(&mut self, section: usize, line: &Node) -> Vec<Case> {
         let all = self.all_cases(section, line);
         let (cases, is_more, lost) = sent_to_tls(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
@@ -150,14 +152,15 @@ impl Haproxy<'_, '_, '_> {
         cases
     }
 
-    /// A text with what stands behind it; what weir has not stays in it and is refused with the redirect.
+    /// Returns a text with the part behind it; unknown variables are kept in it and refused with
+    /// the redirect.
     fn located(&self, theirs: &str, behind: &str) -> String {
         let text = text(theirs).unwrap_or_else(|_| theirs.to_owned());
         if text == "/" && !behind.is_empty() { behind.to_owned() } else { format!("{text}{behind}") }
     }
 }
 
-/// The answer that stands behind so many words of a line.
+/// Returns the response behind this many words of a line.
 fn said(line: &Node, words: usize) -> Said<'_> {
     let mut said = Said::default();
     let mut rest = line.arguments().skip(words - 1).take_while(|word| !matches!(*word, "if" | "unless"));

@@ -1,7 +1,9 @@
-//! What holds for a `server` of HAProxy, for requests and for connections as they are. Called by `haproxy/backend.rs` and `haproxy/tcp/server.rs`.
+//! The effective settings of a `server` of HAProxy, for requests and for connections that are
+//! passed on unchanged. Called by `haproxy/backend.rs` and `haproxy/tcp/server.rs`.
 //!
-//! A server has what `default-server` says above it, in its section and before that in the `defaults` of its section, and of that section's in turn.
-//! Its own words are the last: they say otherwise, or take back (`no-ssl`). Bound: lines of a `defaults` are read once for each mode.
+//! A server has the settings of `default-server` above it in its section, and before that those in
+//! the `defaults` of its section, and of that section's in turn. Its own words are the last: they
+//! override, or take back (`no-ssl`). Bound: lines of a `defaults` are read once for each mode.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use super::Haproxy;
 use super::fate::time;
 use crate::units::time_text;
 
-/// Words that need nothing in weir, with a value and without.
+/// Words that need no counterpart in weir, with a value and without.
 const WITH_VALUE: [&str; 13] = [
     "id",
     "cookie",
@@ -45,7 +47,7 @@ const WITHOUT_VALUE: [&str; 15] = [
     "no-tls-tickets",
     "no-force-sslv3",
 ];
-/// Words with a value that weir has nothing of.
+/// Words with a value that have no counterpart in weir.
 const LOST_WITH_VALUE: [&str; 18] = [
     "observe",
     "on-error",
@@ -66,35 +68,35 @@ const LOST_WITH_VALUE: [&str; 18] = [
     "agent-addr",
     "agent-send",
 ];
-/// Words about the probe alone, with a value.
+/// Words about the probe only, with a value.
 const OF_PROBES: [&str; 4] = ["port", "addr", "fastinter", "downinter"];
-/// Words about TLS, with a value; without `ssl` they say nothing.
+/// Words about TLS, with a value; they have no effect without `ssl`.
 const OF_TLS: [&str; 8] = ["verify", "ca-file", "crl-file", "crt", "sni", "verifyhost", "ssl-min-ver", "ssl-max-ver"];
 
-/// What holds for a server, or for those that follow.
+/// The settings of a server, or of the following ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings<'t> {
-    /// None: not said.
+    /// None: not set.
     weight: Option<u64>,
     disabled: bool,
     pub(super) backup: bool,
     pub(super) checks: bool,
-    /// Probes speak TLS whether requests do or not.
+    /// Probes use TLS whether requests do or not.
     pub(super) checks_by_tls: bool,
     /// Most connections; None: any number.
     pub(super) connections: Option<u64>,
     /// `interval`, `rise`, `fall`, as weir writes them.
     probes: BTreeMap<&'static str, String>,
-    /// 0: not said.
+    /// 0: not set.
     pub(super) slow_start_us: u64,
     pub(super) speaks_tls: bool,
-    /// Words about TLS, each with the line that it stands in, and its value.
+    /// Words about TLS, each with its line and its value.
     pub(super) tls: BTreeMap<&'t str, (&'t Node, &'t str)>,
-    /// Whether there is a header of the PROXY protocol of version 1, and of version 2.
+    /// Whether a PROXY protocol header of version 1 is sent, and of version 2.
     headers: [bool; 2],
 }
 
-/// The servers of a section, each with what holds for it.
+/// Returns the servers of a section, each with its settings.
 pub(super) fn servers<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize) -> Vec<(&'t Node, Settings<'t>)> {
     let tree = haproxy.tree;
     let is_tcp = haproxy.mode(section) == "tcp";
@@ -114,7 +116,7 @@ pub(super) fn servers<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize) -> 
     found
 }
 
-/// What the `defaults` of a section say for its servers.
+/// Returns the settings of the `defaults` of a section for its servers.
 fn inherited<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, is_tcp: bool) -> Settings<'t> {
     let tree = haproxy.tree;
     let (mut settings, mut unread) = (Settings::default(), Vec::new());
@@ -135,7 +137,7 @@ fn inherited<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, is_tcp: bool
 }
 
 impl<'t> Settings<'t> {
-    /// Takes in the words of a line behind the first ones.
+    /// Applies the words of a line behind the first ones.
     fn take(&mut self, haproxy: &mut Haproxy<'t, '_, '_>, line: &'t Node, first: usize, is_tcp: bool) {
         let draft = &mut *haproxy.draft;
         let mut words = line.arguments().skip(first);
@@ -181,7 +183,7 @@ impl<'t> Settings<'t> {
         }
     }
 
-    /// Takes in a word without a value. False: it is no such word.
+    /// Applies a word without a value. False: it is no such word.
     fn flag(&mut self, word: &str) -> bool {
         let says = !word.starts_with("no-");
         match word {
@@ -191,7 +193,7 @@ impl<'t> Settings<'t> {
             "disabled" | "enabled" => self.disabled = word == "disabled",
             "ssl" | "no-ssl" => self.speaks_tls = says,
             "no-verifyhost" => drop(self.tls.remove("verifyhost")),
-            // The one doesn't take the other back.
+            // One does not take the other back.
             "send-proxy" | "no-send-proxy" => self.headers[0] = says,
             _ if word.trim_start_matches("no-").starts_with("send-proxy-v2") => self.headers[1] = says,
             _ => return WITHOUT_VALUE.contains(&word),
@@ -199,7 +201,7 @@ impl<'t> Settings<'t> {
         true
     }
 
-    /// `inter`, `rise`, `fall`.
+    /// Applies `inter`, `rise`, `fall`.
     fn probe(&mut self, word: &str, value: &str) {
         let count = || value.parse::<u64>().ok().map(|count| count.clamp(1, 100).to_string());
         let (name, value) = match word {
@@ -213,7 +215,7 @@ impl<'t> Settings<'t> {
         self.probes.extend(value.map(|value| (name, value)));
     }
 
-    /// As weir's servers have it; 0: not said.
+    /// Returns the weight for weir; 0: not set.
     pub(super) fn weight(&self) -> u64 {
         self.weight.unwrap_or_default()
     }
@@ -223,7 +225,7 @@ impl<'t> Settings<'t> {
         self.disabled || self.weight == Some(0)
     }
 
-    /// The version of the PROXY protocol. None: connections begin without it.
+    /// Returns the version of the PROXY protocol. None: no header.
     pub(super) fn header(&self) -> Option<&'static str> {
         match self.headers {
             [_, true] => Some("v2"),
@@ -232,7 +234,7 @@ impl<'t> Settings<'t> {
         }
     }
 
-    /// Adds how it is probed to how those before it are.
+    /// Adds its probe settings to those of earlier servers.
     pub(super) fn add_probes(
         &self,
         haproxy: &mut Haproxy<'t, '_, '_>,

@@ -1,7 +1,8 @@
-//! `mode tcp` of HAProxy: a frontend becomes a `tcp` block, its backends upstreams. Called for each `frontend` and `listen`.
+//! `mode tcp` of HAProxy: a frontend becomes a `tcp` block, its backends upstreams. Called for each
+//! `frontend` and `listen`.
 //!
-//! Servers are in `haproxy/tcp/server.rs`, whom rules keep out and which names they ask for in `haproxy/tcp/rules.rs`, all other lines in
-//! `haproxy/tcp/fate.rs`.
+//! Servers are in `haproxy/tcp/server.rs`, access rules and TLS server names in
+//! `haproxy/tcp/rules.rs`, all other lines in `haproxy/tcp/fate.rs`.
 
 mod fate;
 mod rules;
@@ -20,11 +21,11 @@ use super::fate::time;
 
 pub(super) use fate::tell_of;
 
-/// What is said where times differ.
+/// The note on times that differ.
 const ONE_IDLE: &str =
     "weir has one `idle-timeout` and one `half-close-timeout` for all that a `tcp` leads to; the largest one is taken";
 
-/// A frontend, or a `listen`.
+/// Converts a frontend, or a `listen`.
 pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     let tree = haproxy.tree;
     let node = &tree.nodes[at];
@@ -56,7 +57,7 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     haproxy.draft.tcps.push(tcp);
 }
 
-/// The listeners of a `bind` line.
+/// Adds the listeners of a `bind` line.
 fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: bool) {
     let has = |word: &str| node.arguments().any(|other| other == word);
     let words: Vec<&str> = node.arguments().collect();
@@ -95,17 +96,17 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
     }
 }
 
-/// Where the connections of a frontend lead.
+/// The targets of the connections of a frontend.
 struct Leads {
     at: usize,
     /// The sections of all servers.
     sections: Vec<usize>,
-    /// Some are led to nobody by a condition that can't be said.
+    /// Some connections lead nowhere by a condition that cannot be expressed.
     closes: bool,
 }
 
 impl Leads {
-    /// `use_backend`, in order; whether some are left behind them.
+    /// Converts `use_backend`, in order; returns whether some connections remain behind them.
     fn by_name(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp) -> bool {
         let tree = haproxy.tree;
         let mut lines: Vec<&Node> = tree.named(self.at, "use_backend").collect();
@@ -119,7 +120,7 @@ impl Leads {
         let mut rest = lines.into_iter();
         while let Some(line) = rest.next() {
             if line.words.len() == 2 {
-                // What is chosen by what a connection says may be none.
+                // A dynamic choice may match no backend.
                 let Some(lead) = self.lead(haproxy, line) else { continue };
                 tcp.to = Some(lead);
                 for later in rest {
@@ -146,7 +147,7 @@ impl Leads {
         true
     }
 
-    /// `default_backend`, or servers of its own.
+    /// Converts `default_backend`, or its own servers.
     fn others(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp) {
         let tree = haproxy.tree;
         if let Some(line) = haproxy.one(self.at, &["default_backend"]) {
@@ -156,7 +157,7 @@ impl Leads {
         }
     }
 
-    /// Where the backend is that a line names. None: there is none, which has been noted.
+    /// Returns the target that a line names. None: it does not exist, which has been noted.
     fn lead(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> Option<Lead> {
         let Some(backend) = haproxy.named.get(line.argument(1)).copied() else {
             let why = "there is no backend of this name; weir can't choose one by what a connection says";
@@ -182,7 +183,8 @@ impl Leads {
     }
 }
 
-/// How long a connection from a frontend to the servers of a section may be idle, and how long when one side has ended. None: for ever.
+/// Returns how long a connection from a frontend to the servers of a section may be idle, and how
+/// long when one side has ended. None: for ever.
 fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Option<u64>; 2] {
     let us =
         |section: usize, name: &str| time(haproxy.one(section, &["timeout", name])?.argument(2)).filter(|us| *us > 0);
@@ -190,12 +192,13 @@ fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Opti
         let both = [us(frontend, client), us(section, server)];
         both.into_iter().flatten().min()
     };
-    // A time for tunnels replaces the other two.
+    // A time-out for tunnels replaces the other two.
     let whole = us(section, "tunnel").or_else(|| least("client", "server"));
     [whole, least("client-fin", "server-fin").or(whole)]
 }
 
-/// When those of a side are asked whether they are still there, if that is on and times are said: `clitcpka` or `srvtcpka`.
+/// Returns when the connections of a side are probed, if that is on and times are set: `clitcpka`
+/// or `srvtcpka`.
 fn asked(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, side: &str) -> Option<String> {
     let is_off =
         |line: &Node| line.argument(1) == "option" && (line.argument(2) == side || line.argument(2) == "tcpka");

@@ -1,6 +1,7 @@
-//! `return` of nginx, and what else it answers with or refuses by itself: `if` that leads to https or away from a name, `allow` and `deny`.
+//! `return` of nginx, and its other responses and refusals: `if` that leads to https or away from a
+//! name, `allow` and `deny`.
 //!
-//! nginx comes to `return` before it asks who may come, so nobody is kept from what it says.
+//! nginx runs `return` before access control, so it reaches all clients.
 
 use super::super::access::{Access, address};
 use super::super::notes::Kind;
@@ -11,10 +12,10 @@ use super::super::tree::{Node, Tree};
 use super::location::refuses;
 use super::{Nginx, Server};
 
-/// Statuses of `return` behind which an address stands.
+/// Statuses of `return` with an address behind.
 const REDIRECTS: [&str; 5] = ["301", "302", "303", "307", "308"];
 
-/// Which requests an `if` of a server is about.
+/// The requests that an `if` of a server matches.
 pub(super) enum Test {
     /// Those of one scheme.
     Scheme(Scheme),
@@ -23,7 +24,8 @@ pub(super) enum Test {
 }
 
 impl Nginx<'_, '_, '_> {
-    /// What `return` answers with, one for each scheme that it says something else for, or one for both; none: it has been noted.
+    /// Returns the responses of `return`, one for each scheme if they differ, or one for both;
+    /// empty: it has been noted.
     pub(super) fn answers(&mut self, server: &Server, at: usize, node: &Node) -> Vec<(Option<Scheme>, To)> {
         let (status, text) = match node.argument(1) {
             url if !url.bytes().all(|byte| byte.is_ascii_digit()) => ("302", url),
@@ -75,7 +77,8 @@ impl Nginx<'_, '_, '_> {
         schemes.into_iter().filter_map(led).collect()
     }
 
-    /// An `if` of a server, whose `return` is for all requests that it is about; whether that could be carried over.
+    /// Converts an `if` of a server, whose `return` applies to all requests that it matches;
+    /// returns whether that was possible.
     pub(super) fn server_test(&mut self, server: &mut Server, at: usize) -> bool {
         let tree = self.tree;
         let (Some(test), [only]) = (self.test_of(at), &tree.nodes[at].children[..]) else { return false };
@@ -100,14 +103,14 @@ impl Nginx<'_, '_, '_> {
             };
             self.answer_all(server, &hosts, (at, answer), (scheme, *to));
         }
-        // All that is asked of this name is answered.
+        // All requests for this name have a response.
         if schemes.len() > 1 && !answers.is_empty() {
             server.hosts.retain(|host| !hosts.contains(host));
         }
         !answers.is_empty()
     }
 
-    /// Routes for all requests of these hosts.
+    /// Adds routes for all requests of these hosts.
     pub(super) fn answer_all(
         &mut self,
         server: &Server,
@@ -132,7 +135,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// What `if` is about. None: nothing that routes can say.
+    /// Returns what `if` tests. None: routes cannot express it.
     pub(super) fn test_of(&self, at: usize) -> Option<Test> {
         let words = self.tree.nodes[at].arguments().collect::<Vec<_>>().join(" ");
         let inside = words.strip_prefix('(')?.strip_suffix(')')?.trim();
@@ -149,14 +152,15 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// What becomes of answers, besides where they are from.
+    /// Converts changes to responses, whatever their source.
     pub(super) fn answer_changes(&mut self, route: &mut Route, at: usize) {
         self.answer_fields(route, at);
         route.compress = self.compress(at);
         super::cache::cache_of(self, route, at);
     }
 
-    /// Who may ask for a location by `allow` and `deny` of the nearest block that has one. None: it is not addresses that count.
+    /// Returns the access control of a location by `allow` and `deny` of the nearest block that has
+    /// one. None: it is not by addresses.
     pub(super) fn access(&self, at: usize) -> Option<Access> {
         let tree = self.tree;
         let block = self.access_block(at);
@@ -172,7 +176,7 @@ impl Nginx<'_, '_, '_> {
         (access.is_open() || access.fits() && self.tells_clients).then_some(access)
     }
 
-    /// The nearest block with `allow` or `deny`, or the file.
+    /// Returns the nearest block with `allow` or `deny`, or the file.
     pub(super) fn access_block(&self, at: usize) -> usize {
         let says = |block: usize| ["allow", "deny"].iter().any(|name| !self.tree.indices(block, name).is_empty());
         let mut block = at;
@@ -183,7 +187,7 @@ impl Nginx<'_, '_, '_> {
     }
 }
 
-/// Whether the addresses that weir goes by are those of nginx.
+/// Whether weir uses the same addresses of clients as nginx.
 pub(super) fn tells_clients(tree: &Tree) -> bool {
     let all = || tree.below(super::ROOT).into_iter().map(|at| &tree.nodes[at]);
     let trusts = all().any(|node| node.name() == "set_real_ip_from");

@@ -1,6 +1,7 @@
-//! `proxy_cache` of nginx as `cache`, where it says the same; the rest is noted.
+//! `proxy_cache` of nginx as `cache`, as far as both are equivalent; the rest is noted.
 //!
-//! Never looser than weir's own rules: what nginx would store though its server forbids it stays forbidden.
+//! Never looser than weir's own rules: a response that nginx would store although its server
+//! forbids it is still forbidden.
 
 use super::super::route::{Route, To};
 use super::super::tree::Node;
@@ -11,13 +12,13 @@ use crate::texts;
 use crate::units::time_text;
 
 const SECOND_US: u64 = 1_000_000;
-/// The longest lifetime that a route takes.
+/// The longest lifetime that a route accepts.
 const TTL_US_MAX: u64 = 3_650 * 86_400 * SECOND_US;
-/// The longest lifetime that errors have where nothing is said.
+/// The longest lifetime of errors by default.
 const ERROR_TTL_US: u64 = 10 * SECOND_US;
-/// What `proxy_cache_valid` means without statuses.
+/// The statuses of `proxy_cache_valid` without any.
 const VALID_STATUSES: [&str; 3] = ["200", "301", "302"];
-/// What every key of weir has, or what makes no difference between answers that are stored.
+/// Parts that every key of weir has, or that make no difference between stored responses.
 const IN_EVERY_KEY: [&str; 9] = [
     "scheme",
     "proxy_host",
@@ -30,7 +31,7 @@ const IN_EVERY_KEY: [&str; 9] = [
     "document_uri",
 ];
 
-/// What a location has of `cache`, if it stores answers of a server.
+/// Converts `cache` of a location, if it stores responses of a server.
 pub(super) fn cache_of(nginx: &mut Nginx<'_, '_, '_>, route: &mut Route, at: usize) {
     let is_asked = nginx.one(at, "proxy_cache").is_some_and(|node| node.argument(1) != "off");
     if is_asked && matches!(route.to, To::Upstream(_)) {
@@ -38,7 +39,7 @@ pub(super) fn cache_of(nginx: &mut Nginx<'_, '_, '_>, route: &mut Route, at: usi
     }
 }
 
-/// Options of `cache`, as they are written.
+/// Returns options of `cache`, as they are written.
 fn cache(nginx: &mut Nginx<'_, '_, '_>, route: &Route, at: usize) -> Vec<String> {
     // nginx guesses no lifetimes.
     let mut lines = vec!["heuristic #false".to_owned()];
@@ -54,7 +55,7 @@ fn cache(nginx: &mut Nginx<'_, '_, '_>, route: &Route, at: usize) -> Vec<String>
     lines
 }
 
-/// Lifetimes by status.
+/// Converts lifetimes by status.
 fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
     let tree = nginx.tree;
     let (mut seen, mut errors_us) = (Vec::new(), 0);
@@ -70,7 +71,7 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
         let mut fine = Vec::new();
         for status in statuses {
             match texts::cache::status(status) {
-                // The first that is said holds.
+                // The first one holds.
                 Ok(status) if seen.contains(&status) => {}
                 Ok(status) => fine.push(status),
                 Err(_) if *status == "any" => {
@@ -93,7 +94,7 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// What the key has besides what every key of weir has.
+/// Converts the parts of the key beyond those of every key of weir.
 fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String> {
     let text: String = node.arguments().collect();
     let (mut headers, mut cookies, mut has_query, mut others) = (Vec::new(), Vec::new(), false, Vec::new());
@@ -132,7 +133,7 @@ fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String>
         .collect()
 }
 
-/// Cookies with which requests go past the cache.
+/// Returns cookies with which requests bypass the cache.
 fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
     let mut cookies = Vec::new();
     for name in ["proxy_cache_bypass", "proxy_no_cache"] {
@@ -156,10 +157,10 @@ fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
     cookies
 }
 
-/// Says what becomes of a directive about caching that stands somewhere. `false`: it is none.
+/// Notes the handling of a directive about caching anywhere. `false`: it is none.
 pub(super) fn tell_of_cache(nginx: &mut Nginx<'_, '_, '_>, node: &Node) -> bool {
     match node.name() {
-        // Where a location has them they have been seen to.
+        // Those of a location have been handled.
         "proxy_cache" | "proxy_cache_valid" | "proxy_cache_key" | "proxy_cache_bypass" | "proxy_no_cache" => {}
         "proxy_cache_lock" | "proxy_cache_revalidate" if node.argument(1) != "off" => {
             nginx.draft.unneeded(node.name());
@@ -194,7 +195,7 @@ pub(super) fn tell_of_cache(nginx: &mut Nginx<'_, '_, '_>, node: &Node) -> bool 
     true
 }
 
-/// Whether servers see what clients say in a field.
+/// Whether servers see a client's value of a field.
 fn is_seen(route: &Route, name: &str) -> bool {
     let is_changed = route.request.iter().any(|edit| edit.name.eq_ignore_ascii_case(name));
     texts::route::field(name).is_ok() && unforwarded(name).is_none() && !is_changed

@@ -5,13 +5,14 @@ use weir_proxy::base::encoder::Coding;
 use super::super::compress::Compress;
 use super::{Nginx, size};
 
-/// Each coding with how its directives begin, and the level that it has there when nothing is said.
+/// Each coding with the prefix of its directives, and its default level there.
 const CODINGS: [(Coding, &str, u64); 2] = [(Coding::Br, "brotli", 6), (Coding::Gzip, "gzip", 1)];
-/// Bytes of the smallest answer, when nothing is said.
+/// Bytes of the smallest response, by default.
 const LENGTH_MIN: u64 = 20;
 
 impl Nginx<'_, '_, '_> {
-    /// How the answers of a block are compressed, as options are written; None: they are not.
+    /// Returns the compression of responses of a block, as options are written; None: no
+    /// compression.
     pub(super) fn compress(&mut self, at: usize) -> Option<Vec<String>> {
         let mut compress = Compress::default();
         let mut first = None;
@@ -22,7 +23,7 @@ impl Nginx<'_, '_, '_> {
             compress.codings.push((coding, level));
             let length = self.one(at, &format!("{name}_min_length"));
             let length = length.map_or(Some(LENGTH_MIN), |node| size(node.argument(1))).unwrap_or(LENGTH_MIN);
-            // Pages are always among them.
+            // HTML is always among them.
             let mut types = vec!["text/html".to_owned()];
             let others = self.one(at, &format!("{name}_types")).into_iter().flat_map(|node| node.arguments());
             types.extend(others.filter(|one| *one != "text/html").map(str::to_owned));

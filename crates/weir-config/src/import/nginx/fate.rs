@@ -1,4 +1,5 @@
-//! What becomes of each directive of nginx that no other file looks at: a table, and the options of `client` and `access-log`.
+//! The handling of each directive of nginx that no other file reads: a table, and the options of
+//! `client` and `access-log`.
 
 use weir_proxy::observe::access::{Escape, Template};
 
@@ -211,7 +212,7 @@ const FATES: Fates = &[
     (&["include"], Fate::Lost("one file or pattern stands behind it")),
 ];
 
-/// Blocks whose inside is none of weir's business, or is seen to with them.
+/// Blocks whose contents do not concern weir, or are handled with them.
 const CLOSED: [&str; 12] = [
     "events",
     "types",
@@ -228,7 +229,7 @@ const CLOSED: [&str; 12] = [
 ];
 
 impl Nginx<'_, '_, '_> {
-    /// Says what has become of everything.
+    /// Notes the handling of all directives.
     pub(super) fn tell(&mut self) {
         let tree = self.tree;
         let mut is_inside = vec![false; tree.nodes.len()];
@@ -266,9 +267,9 @@ impl Nginx<'_, '_, '_> {
             "real_ip_header" | "underscores_in_headers" => {}
             "access_log" => self.access_log(node),
             "return" if parent.argument(1).starts_with('@') => self.draft.missing(node, Missing::Respond),
-            // A server or a location has seen to it.
+            // Handled with a server or a location.
             "return" => {}
-            // Where `proxy_pass` is they have been seen to.
+            // Handled where `proxy_pass` is.
             "rewrite" if !self.passes_on(node.parent) => self.draft.missing(node, Missing::Redirect),
             "rewrite" => {}
             "if" if self.tree.nodes[node.parent].name() == "server" => {}
@@ -281,7 +282,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// Whether it is a location that hands its requests on.
+    /// Whether it is a location that passes its requests on.
     fn passes_on(&self, at: usize) -> bool {
         let has = |name: &str| !self.tree.indices(at, name).is_empty();
         self.tree.nodes[at].name() == "location" && has("proxy_pass") && !has("return")
@@ -297,7 +298,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// A number and a size: a line fits into one, a head into all.
+    /// Converts a number and a size: a line fits into one buffer, a head into all.
     fn header_buffers(&mut self, node: &Node) {
         let (Ok(number), Some(bytes)) = (node.argument(1).parse::<u64>(), size(node.argument(2))) else {
             return self.draft.lost(node, "a number and a size stand behind it");
@@ -347,7 +348,7 @@ impl Nginx<'_, '_, '_> {
         self.draft.access_log(node, if path == "/dev/stdout" { "stdout" } else { path }, &format);
     }
 
-    /// The options that say what lines say; nothing: `combined`.
+    /// Returns the options for the format of lines; empty: `combined`.
     fn log_format(&mut self, node: &Node) -> String {
         let name = node.argument(2);
         if matches!(name, "" | "combined") || name.contains('=') {
@@ -380,7 +381,7 @@ impl Nginx<'_, '_, '_> {
         format!(" format={}{escape}", literal(&text))
     }
 
-    /// An `if` that could not be carried over.
+    /// Notes an `if` that could not be carried over.
     pub(super) fn lost_test(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -393,7 +394,7 @@ impl Nginx<'_, '_, '_> {
     }
 }
 
-/// The block of the file that a directive is in.
+/// Returns the block of the file that contains a directive.
 fn top(tree: &Tree, node: &Node) -> usize {
     let mut block = node.parent;
     while tree.nodes[block].parent != ROOT {
@@ -402,7 +403,7 @@ fn top(tree: &Tree, node: &Node) -> usize {
     block
 }
 
-/// A format for connections that are passed on as they are, with weir's names.
+/// Converts a format for connections that are passed on unchanged to weir's names.
 fn of_connections(text: &str) -> String {
     const NAMES: [(&str, &str); 4] = [
         ("protocol", "server_protocol"),

@@ -1,8 +1,10 @@
 //! `limit_req` and `limit_conn` of nginx, as limits of `shield`.
 //!
-//! nginx asks those of the nearest block that has some, in the location that takes a request; weir asks all in front of routes, and `match` says
-//! for which requests. So one may count what another location takes. Where that has no limit that is at least as strict, it would refuse those
-//! whom nginx serves, and only observes. Bounds: [`DIRECTIVES_MAX`], [`OF_BLOCK_MAX`].
+//! nginx applies those of the nearest block that has some, in the location of the request. weir
+//! applies all of them before routes, and `match` selects the requests. So a limit may count
+//! requests of another location. If that has no limit that is at least as strict, weir would refuse
+//! clients that nginx serves: then the limit only observes. Bounds: [`DIRECTIVES_MAX`],
+//! [`OF_BLOCK_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -15,13 +17,13 @@ use super::location::{begins_with, path};
 use super::{Nginx, size};
 use crate::texts;
 
-/// Directives that are looked at: each with all locations.
+/// Directives that are converted: each is compared with all locations.
 const DIRECTIVES_MAX: usize = 256;
 /// Directives of one block; weir has no more limits.
 const OF_BLOCK_MAX: usize = weir_proxy::plan::LIMITS_MAX;
-/// Bytes that nginx has for a client.
+/// Bytes of state that nginx has for a client.
 const STATE_BYTES: u64 = 128;
-/// The most of anything that weir takes.
+/// The highest number that weir accepts.
 const AMOUNT_MAX: u64 = 1_000_000;
 
 /// Names of the directives of one kind.
@@ -40,9 +42,9 @@ const CONNECTIONS: Words =
 /// A server that takes requests.
 pub(super) struct Served {
     pub(super) at: usize,
-    /// As weir writes them, one at least; `*`: all that no other server has.
+    /// As weir writes them, at least one; `*`: all that no other server has.
     pub(super) hosts: Vec<String>,
-    /// What it is called.
+    /// Its names.
     pub(super) names: Vec<String>,
 }
 
@@ -55,14 +57,14 @@ struct Spot<'t> {
     path: &'t str,
     /// Its limits of a kind, as nodes.
     limits: &'t [usize],
-    /// Whether those only observe, and what they refuse with.
+    /// Whether those only observe, and the status of a refusal.
     acts: (bool, &'t str),
 }
 
 /// Comparisons of names at all addresses, for one limit.
 const COMPARED_MAX: usize = 1 << 20;
 
-/// What all servers are called at each address, and which of them has all else there.
+/// The names of all servers at each address, and the default server there.
 pub(super) struct Places<'s>(Vec<Place<'s>>);
 
 struct Place<'s> {
@@ -91,7 +93,8 @@ impl<'s> Places<'s> {
         Places(of.into_values().collect())
     }
 
-    /// Servers that take one of these hosts at an address where none is called so; too many comparisons: all that take unknown hosts.
+    /// Returns the servers that serve one of these hosts at an address where no server has that
+    /// name; with too many comparisons, all that serve unknown hosts.
     fn catching(&self, hosts: &BTreeSet<String>) -> HashSet<usize> {
         let known: usize = self.0.iter().map(|place| 1 + place.domains.len()).sum();
         let is_much = known.saturating_mul(hosts.len()) > COMPARED_MAX;
@@ -109,12 +112,12 @@ struct Known<'t, 's> {
     places: &'s Places<'s>,
     zones: HashMap<&'t str, &'t Node>,
     spots: Vec<Spot<'t>>,
-    /// What directives that could be carried over come to.
+    /// The results of directives that could be carried over.
     measures: HashMap<usize, Measure>,
 }
 
 impl<'t> Nginx<'t, '_, '_> {
-    /// All limits of these servers.
+    /// Converts all limits of these servers.
     pub(super) fn limits(&mut self, served: &[Served], places: &Places<'_>) {
         for words in [REQUESTS, CONNECTIONS] {
             let mut of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -137,7 +140,8 @@ impl<'t> Nginx<'t, '_, '_> {
         }
     }
 
-    /// Where requests are taken, each with its limits of a kind. nginx asks none for what `return` answers.
+    /// Returns the locations that take requests, each with its limits of a kind. nginx applies none
+    /// to responses of `return`.
     fn spots(&self, served: &[Served], words: &Words) -> Vec<Spot<'t>> {
         let tree = self.tree;
         let mut spots = Vec::new();
@@ -172,7 +176,7 @@ impl<'t> Nginx<'t, '_, '_> {
         spots
     }
 
-    /// One directive, which holds in `own`. Err: why it is not carried over.
+    /// Converts one directive, which is effective in `own`. Err: why it is not carried over.
     fn limit_of(&mut self, known: &Known<'_, '_>, at: usize, own: &[usize], served: &[Served]) -> Result<(), String> {
         let (node, Known { words, spots, places, .. }) = (&self.tree.nodes[at], known);
         let (name, measure, clients) = known.measure(node)?;
@@ -238,7 +242,7 @@ impl<'t> Nginx<'t, '_, '_> {
         Ok(())
     }
 
-    /// What becomes of one too many.
+    /// Returns the consequence of exceeding the limit.
     fn over(&mut self, words: &Words, node: &Node) -> Option<String> {
         let status = self.one(node.parent, words.status);
         match status.map_or("503", |status| status.argument(1)) {
@@ -257,7 +261,7 @@ impl<'t> Nginx<'t, '_, '_> {
 }
 
 impl Known<'_, '_> {
-    /// The first of these locations that has no limit that is at least as strict.
+    /// Returns the first of these locations that has no limit that is at least as strict.
     fn bare(&self, measure: &Measure, spots: &[&Spot<'_>]) -> Option<usize> {
         let is_limited = |spot: &Spot<'_>| {
             let mut theirs = spot.limits.iter().filter_map(|at| self.measures.get(at));
@@ -266,7 +270,7 @@ impl Known<'_, '_> {
         spots.iter().find(|spot| !is_limited(spot)).map(|spot| spot.at)
     }
 
-    /// What its zone is called, how many there may be of what, and how many clients the zone has room for.
+    /// Returns the name of its zone, the measure, and how many clients the zone has room for.
     fn measure(&self, node: &Node) -> Result<(String, Measure, u64), String> {
         let is_rate = self.words.limit == REQUESTS.limit;
         let option = |name: &str| node.arguments().find_map(|word| word.strip_prefix(name));
@@ -297,27 +301,27 @@ impl Known<'_, '_> {
     }
 }
 
-/// Whether limits of a kind only observe in a block, and what they refuse with.
+/// Returns whether limits of a kind only observe in a block, and the status of a refusal.
 fn acts<'t>(nginx: &Nginx<'t, '_, '_>, at: usize, words: &Words) -> (bool, &'t str) {
     let one = |name: &str| nginx.one(at, name).map(|node| node.argument(1));
     (one(words.dry_run) == Some("on"), one(words.status).unwrap_or("503"))
 }
 
-/// Zones of a kind by name.
+/// Returns zones of a kind by name.
 fn zones<'t>(tree: &'t Tree, words: &Words) -> HashMap<&'t str, &'t Node> {
     let tops = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied());
     let zones = tops.flat_map(|top| tree.named(top, words.zone));
     zones.filter_map(|zone| Some((zone_of(zone)?.0, zone))).collect()
 }
 
-/// The location that `try_files` of another ends with.
+/// Returns the location that ends `try_files` of another.
 fn ends_with(tree: &Tree, server: usize, at: usize) -> Option<usize> {
     let name = tree.last(at, "try_files")?.words.last().filter(|name| name.starts_with('@'))?;
     let others = tree.indices(server, "location");
     others.iter().find(|other| tree.nodes[**other].argument(1) == name).copied()
 }
 
-/// Which requests it is for, as far as `match` can say.
+/// Returns the requests that it covers, as far as `match` can express them.
 fn requests_of(
     tree: &Tree,
     node: &Node,
@@ -339,7 +343,7 @@ fn requests_of(
     }
     for spot in own.iter().map(|number| &spots[*number]) {
         let texts = match spot.kind {
-            // Those within another location have its paths.
+            // Nested locations with expressions have paths of the outer one.
             "~" | "~*" => continue,
             "=" => &mut requests.exact,
             _ => &mut requests.prefixes,
@@ -358,18 +362,18 @@ fn requests_of(
     Ok(requests)
 }
 
-/// Whether nginx makes some wait.
+/// Whether nginx delays some requests.
 fn delays(node: &Node) -> bool {
     let has = |start: &str| node.arguments().any(|word| word.starts_with(start));
     has("burst=") && !has("nodelay")
 }
 
-/// Name and size of a zone.
+/// Returns name and size of a zone.
 fn zone_of(zone: &Node) -> Option<(&str, &str)> {
     zone.arguments().find_map(|word| word.strip_prefix("zone="))?.split_once(':')
 }
 
-/// What the servers of these locations are called. None: one has no name.
+/// Returns the names of the servers of these locations. None: one has no name.
 fn named(own: &[usize], spots: &[Spot<'_>], served: &[Served]) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for server in own.iter().map(|number| spots[*number].server).collect::<BTreeSet<_>>() {
@@ -394,7 +398,7 @@ fn has_below(paths: &BTreeSet<String>, prefix: &str) -> bool {
     from.take_while(|path| path.starts_with(prefix)).any(|path| covers_path(prefix, path))
 }
 
-/// Locations of others whose requests are among these.
+/// Returns locations of other blocks whose requests are among these.
 fn covered<'s, 't>(
     requests: &Requests,
     own: &[usize],
@@ -416,7 +420,8 @@ fn covered<'s, 't>(
             _ => spot.path,
         };
         let is_taken = requests.exact.contains(begin) || requests.prefixes.contains(begin);
-        // Of its own server the location with the longest path has a request, whatever those above say.
+        // Within a server, the location with the longest path takes a request, whatever those above
+        // say.
         let is_above = || {
             let mut sets = [&requests.exact, &requests.prefixes].into_iter();
             !own_servers.contains(&spot.server) && spot.kind != "=" && sets.any(|paths| has_below(paths, begin))

@@ -1,6 +1,7 @@
 //! `location` of nginx: a route for each of its server's hosts.
 //!
-//! A location that only some may use (by address, password, certificate of theirs) is closed: weir can't tell who may.
+//! A location that only some clients may use (by address, password or client certificate) is closed
+//! if weir cannot tell these apart.
 
 use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
@@ -13,11 +14,11 @@ use super::super::tree::Node;
 use super::{Nginx, Server, refusal, time};
 use crate::reverse::literal;
 
-/// Fields that weir writes by itself, as nginx is usually told to.
+/// Fields that weir writes automatically, as nginx is usually configured to.
 const BY_ITSELF: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "connection", "upgrade", "x-forwarded-scheme"];
 
-/// Directives that let some in, here or in a block around.
+/// Directives that admit some clients, here or in a block around.
 const GUARDS: [&str; 11] = [
     "auth_basic",
     "auth_request",
@@ -32,7 +33,7 @@ const GUARDS: [&str; 11] = [
     "secure_link",
 ];
 
-/// What tests look at that keep some out; others may let some in.
+/// Subjects of tests that keep some requests out; other tests may admit some.
 const OF_REQUESTS: [&str; 11] = [
     "$http_user_agent",
     "$http_referer",
@@ -47,18 +48,18 @@ const OF_REQUESTS: [&str; 11] = [
     "$scheme",
 ];
 
-/// An expression that keeps some out of a server.
+/// An expression that keeps some requests out of a server.
 pub(super) struct Expression {
-    /// The block whose locations it is one of.
+    /// The block of its location.
     block: usize,
-    /// What all of its paths begin with, and whether in any case.
+    /// The common prefix of all its paths, and whether in any case.
     prefix: String,
     any_case: bool,
     guard: usize,
 }
 
 impl Expression {
-    /// Whether some of what begins with a path may be meant.
+    /// Whether it may match some paths with this prefix.
     fn takes(&self, path: &str) -> bool {
         let start = path.as_bytes().get(..self.prefix.len());
         start.is_some_and(|start| {
@@ -67,17 +68,17 @@ impl Expression {
     }
 }
 
-/// What a location does.
+/// The effect of a location.
 struct Does {
-    /// What keeps some out.
+    /// The directive that keeps some clients out.
     guard: Option<usize>,
     answer: Option<usize>,
-    /// Where `proxy_pass` is, and that.
+    /// The block of `proxy_pass`, and that directive.
     proxy: Option<(usize, usize)>,
 }
 
 impl Nginx<'_, '_, '_> {
-    /// A location becomes routes, or a note.
+    /// Converts a location to routes, or to a note.
     pub(super) fn location(&mut self, server: &Server, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -87,7 +88,7 @@ impl Nginx<'_, '_, '_> {
         }
         let is_expression = kind == "~" || kind == "~*";
         let Does { guard, answer, proxy } = self.does(server, at, is_expression);
-        // Where an expression and a prefix match, that one holds.
+        // If an expression and a prefix match, the expression holds.
         let other = Some(()).filter(|()| kind.is_empty()).and_then(|()| self.expression_over(server, at, path));
         let guard = guard.or(other);
         let answer = answer.map(|answer| &tree.nodes[answer]);
@@ -95,7 +96,7 @@ impl Nginx<'_, '_, '_> {
             return;
         }
         let path = if is_expression {
-            // What it keeps out stays out, with all that begins so.
+            // What it keeps out is kept out, with all paths of that prefix.
             let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
                 let opens = if guard.is_some() { ", and what it keeps out is let in by others" } else { "" };
                 return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
@@ -161,7 +162,8 @@ impl Nginx<'_, '_, '_> {
         Does { guard: guard.or_else(by_name), answer, proxy }
     }
 
-    /// A location by an expression that keeps some out, if it is one and says what its paths begin with.
+    /// Returns the expression of a location that keeps some clients out, if it has one with a
+    /// literal prefix.
     pub(super) fn expression(&self, server: &Server, at: usize) -> Option<Expression> {
         let node = &self.tree.nodes[at];
         let (kind, path) = path(node);
@@ -170,7 +172,8 @@ impl Nginx<'_, '_, '_> {
         Some(Expression { block: node.parent, prefix, any_case: kind == "~*", guard })
     }
 
-    /// What keeps some out of a location by the expression of another, which holds though this one's path is longer.
+    /// Returns the directive that keeps some clients out of a location by the expression of
+    /// another, which holds although this one's path is longer.
     fn expression_over(&self, server: &Server, at: usize, path: &str) -> Option<usize> {
         let is_around = |block: usize| {
             let mut of = at;
@@ -183,7 +186,8 @@ impl Nginx<'_, '_, '_> {
         all.find(|other| other.takes(path) && is_around(other.block)).map(|other| other.guard)
     }
 
-    /// What is let in that an expression kept out, as its paths are those of one prefix.
+    /// Notes what is admitted that an expression kept out, because its paths become those of one
+    /// prefix.
     fn tell_of_expression(&mut self, node: &Node, (kind, path): (&str, &str)) {
         if kind == "~*" {
             self.draft.different(node, format!("paths of weir have their case: others than `{path}` are let in now"));
@@ -195,15 +199,17 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// What keeps some out of a location that answers by itself. What refuses by an expression does so for all that begins like it.
+    /// Returns the directive that keeps some clients out of a location with its own response. A
+    /// refusal by an expression applies to all paths of its prefix.
     fn answer_guard(&self, at: usize, is_expression: bool) -> Option<usize> {
         let first = |name: &str| self.tree.indices(at, name).first().copied();
         let refusal = first("return").filter(|at| is_expression && refuses(&self.tree.nodes[*at]));
         first("internal").or_else(|| self.tested(at)).or(refusal)
     }
 
-    /// What keeps some out of any other, and of the one that it passes requests on to. Addresses do so in a way that weir can't say where there
-    /// is none, or by an expression.
+    /// Returns the directive that keeps some clients out of any other location, and of the one that
+    /// it passes requests on to. Without such a location, or with an expression, weir cannot
+    /// express access by address, so any `deny` counts.
     fn proxy_guard(&self, at: usize, named: Option<usize>, is_expression: bool) -> Option<usize> {
         let both = [Some(at), named].into_iter().flatten();
         let denied = || both.clone().find_map(|at| self.deny(at)).filter(|_| is_expression || named.is_none());
@@ -219,7 +225,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// A route for each host of its server.
+    /// Adds a route for each host of its server.
     fn route_of(&mut self, server: &Server, node: &Node, (route, own): (&Route, &[refusal::Refusal])) {
         for host in &server.hosts {
             if self.draft.is_full() {
@@ -238,21 +244,22 @@ impl Nginx<'_, '_, '_> {
         self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
     }
 
-    /// The location whose `proxy_pass` is meant, and that: its own, or that of the one that `try_files` ends with.
+    /// Returns the location with the effective `proxy_pass`, and that directive: its own, or that
+    /// of the location that ends `try_files`.
     fn proxied(&self, server: &Server, at: usize) -> Option<(usize, usize)> {
         let pass = |at: usize| self.tree.indices(at, "proxy_pass").last().map(|pass| (at, *pass));
         let answers = |at: &usize| !self.tree.indices(*at, "return").is_empty();
         pass(at).or_else(|| self.named(server, at).filter(|named| !answers(named)).and_then(pass))
     }
 
-    /// The location that `try_files` ends with.
+    /// Returns the location that ends `try_files`.
     fn named(&self, server: &Server, at: usize) -> Option<usize> {
         let name = self.tree.last(at, "try_files")?.words.last().filter(|name| name.starts_with('@'))?;
         let others = self.tree.indices(server.at, "location");
         others.iter().find(|other| self.tree.nodes[**other].argument(1) == name).copied()
     }
 
-    /// The directive that keeps some out, if there is one.
+    /// Returns the directive that keeps some clients out, if any.
     fn guard(&self, at: usize) -> Option<usize> {
         let effective = GUARDS.into_iter().find_map(|name| {
             self.effective(at, name).last().filter(|node| self.tree.nodes[**node].argument(1) != "off")
@@ -262,7 +269,7 @@ impl Nginx<'_, '_, '_> {
         found.or_else(|| self.denied(at)).or_else(|| self.tested(at))
     }
 
-    /// An `if` that lets some in, of the location or a block around it.
+    /// Returns an `if` that admits some clients, of the location or a block around it.
     fn tested(&self, at: usize) -> Option<usize> {
         let mut block = at;
         while block != 0 {
@@ -276,22 +283,22 @@ impl Nginx<'_, '_, '_> {
         None
     }
 
-    /// Whether an `if` refuses those whom it finds.
+    /// Whether an `if` refuses the requests that it matches.
     pub(super) fn is_refusal(&self, test: usize) -> bool {
         self.tree.named(test, "return").any(refuses) || !self.tree.indices(test, "deny").is_empty()
     }
 
-    /// What keeps some out by address in a way that weir can't say.
+    /// Returns what keeps some clients out by address in a way that weir cannot express.
     fn denied(&self, at: usize) -> Option<usize> {
         self.deny(at).filter(|_| self.access(at).is_none())
     }
 
-    /// `deny` of the nearest block that says who may ask by address.
+    /// Returns `deny` of the nearest block with access control by address.
     fn deny(&self, at: usize) -> Option<usize> {
         self.tree.indices(self.access_block(at), "deny").first().copied()
     }
 
-    /// What is done with the requests of a location.
+    /// Converts the handling of the requests of a location.
     fn proxy(&mut self, mut route: Route, at: usize, pass: &Node) -> Option<Route> {
         let url = pass.argument(1);
         let url = url.strip_suffix("$request_uri").or_else(|| url.strip_suffix("$uri")).unwrap_or(url);
@@ -334,7 +341,7 @@ impl Nginx<'_, '_, '_> {
         Some(route)
     }
 
-    /// TLS to servers; nginx verifies only when it is told to.
+    /// Converts TLS to servers; nginx verifies only if configured.
     fn server_tls(&mut self, upstream: usize, at: usize, pass: &Node) {
         let verifies = self.one(at, "proxy_ssl_verify").is_some_and(|node| node.argument(1) == "on");
         let mut options = std::collections::BTreeMap::new();
@@ -353,7 +360,7 @@ impl Nginx<'_, '_, '_> {
                 options.insert(ours, literal(&path));
             }
         }
-        // A key alone is none.
+        // A key without a certificate is useless.
         if !options.contains_key("certificate") {
             options.remove("key");
         }
@@ -370,9 +377,9 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// Time-outs and repetitions.
+    /// Converts time-outs and repetitions.
     fn upstream_options(&mut self, upstream: usize, at: usize) {
-        // For nginx the wait for an answer and a silence within it are one.
+        // nginx has one time-out for the wait for a response and for a pause within it.
         for (theirs, ours) in [
             ("proxy_connect_timeout", "connect-timeout"),
             ("proxy_read_timeout", "forward-timeout"),
@@ -413,7 +420,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// `rewrite ... break` of the location; whether there is one.
+    /// Converts `rewrite ... break` of the location; returns whether it has one.
     fn rewrites(&mut self, route: &mut Route, at: usize) -> bool {
         let mut found = false;
         for node in self.tree.named(at, "rewrite") {
@@ -459,7 +466,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// A text with variables, as weir writes it: `$proxy_host` is known here, the rest is the table's business.
+    /// Converts a text with variables: `$proxy_host` is known here, the table handles the rest.
     fn text(&self, at: usize, value: &str) -> String {
         let name = self.tree.last(at, "proxy_pass").map_or("", |pass| pass.argument(1));
         let name = name.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
@@ -479,7 +486,7 @@ impl Nginx<'_, '_, '_> {
         route.answer.extend(edits.into_iter().flatten());
     }
 
-    /// Largest request body; nginx has a limit also when none is said.
+    /// Converts the largest request body; nginx also has a limit by default.
     fn body_limit(&mut self, at: usize) {
         match self.one(at, "client_max_body_size") {
             Some(node) => match super::size(node.argument(1)) {
@@ -497,17 +504,18 @@ pub(super) fn refuses(node: &Node) -> bool {
     node.argument(1).starts_with('4')
 }
 
-/// Whether an `if` is about what requests say, which keeps some out; others, such as one about addresses, let some in.
+/// Whether an `if` tests what requests say, and so keeps some out; others, such as one about
+/// addresses, admit some.
 pub(super) fn keeps_some_out(test: &Node) -> bool {
     OF_REQUESTS.contains(&test.argument(1).trim_start_matches('(').trim_end_matches(')'))
 }
 
-/// Whether bodies of requests are gathered; None: it says neither.
+/// Returns whether bodies of requests are buffered; None: neither value.
 fn buffering(node: &Node) -> Option<&'static str> {
     ["on", "off"].into_iter().find(|word| *word == node.argument(1))
 }
 
-/// How paths are compared, and what with.
+/// Returns how paths are compared, and with which text.
 pub(super) fn path(node: &Node) -> (&str, &str) {
     let (first, second) = (node.argument(1), node.argument(2));
     if !second.is_empty() {
@@ -517,17 +525,17 @@ pub(super) fn path(node: &Node) -> (&str, &str) {
     kind.map_or(("", first), |kind| (kind, &first[kind.len()..]))
 }
 
-/// Whole segments that all paths begin with that an expression matches; None: there are none.
+/// Returns the whole segments that begin all paths of an expression; None: it has none.
 pub(super) fn begins_with(expression: &str) -> Option<&str> {
     let literal = expression.strip_prefix('^')?;
     let end =
         literal.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_')).unwrap_or(literal.len());
-    // What stands in front of `?` and the like may be missing.
+    // The text in front of `?` and similar may be missing.
     let end = if matches!(&literal[end..], "" | "$") { end } else { literal[..end].rfind('/')? + 1 };
     Some(&literal[..end]).filter(|prefix| prefix.len() > 1 && prefix.starts_with('/'))
 }
 
-/// What `proxy_pass` with a path makes of paths: that in place of the location's.
+/// Applies `proxy_pass` with a path: that replaces the location's path.
 fn replace_path(route: &mut Route, uri: &str) {
     if uri.is_empty() || uri == route.path {
         return;

@@ -1,4 +1,5 @@
-//! nginx's own grammar: words, `;` behind a directive, braces around those inside, `#` before comments, `include`.
+//! The grammar of nginx: words, `;` behind a directive, braces around nested ones, `#` before
+//! comments, `include`.
 //!
 //! Bounds: those of `tree`; each byte is looked at once.
 
@@ -19,7 +20,7 @@ struct Cursor {
     depth: usize,
 }
 
-/// What stands next.
+/// The next token.
 enum Token {
     Word(String),
     Semicolon,
@@ -55,7 +56,7 @@ struct Reader<'d, 'a> {
 }
 
 impl Reader<'_, '_> {
-    /// One token; false: all is read.
+    /// Reads one token; false: all tokens are read.
     fn step(&mut self) -> Result<bool, Errors> {
         let Some(cursor) = self.cursors.last_mut() else { return Ok(false) };
         cursor.skip_blanks();
@@ -163,14 +164,15 @@ impl Reader<'_, '_> {
                 return Ok(());
             }
         };
-        // The last one that is put on top is the first one to be read.
+        // The last file on the stack is read first.
         for path in paths.iter().rev() {
             match self.draft.sources.include(path)? {
                 Ok(file) => {
                     let text = self.draft.sources.text(file);
                     self.cursors.push(Cursor { file, text, at: 0, line: 1, depth: self.open.len() });
                 }
-                // Whoever imports on another machine has no such file; it says types of files, which weir needs not know.
+                // An import on another machine has no such file; it lists types of files, which
+                // weir does not need.
                 Err(_) if pattern.ends_with("mime.types") => {}
                 Err(error) => {
                     self.draft.note(place, Kind::Lost, &what, format!("{} can't be read: {error}", path.display()));
@@ -259,7 +261,7 @@ impl Cursor {
         out
     }
 
-    /// What stands behind a backslash: of the rest of characters both stay, as expressions want it.
+    /// Reads the character behind a backslash: other characters are kept with it, for expressions.
     fn escape(&mut self, out: &mut String) {
         match self.next() {
             Some(c @ ('"' | '\'' | '\\')) => out.push(c),
@@ -271,10 +273,10 @@ impl Cursor {
         }
     }
 
-    /// Moves behind the brace that closes Lua code; false: there is none.
+    /// Skips Lua code to behind its closing brace; false: it has none.
     fn skip_code(&mut self) -> bool {
         let mut depth = 1;
-        // The quote of the text that is open.
+        // The quote of an open text.
         let mut quote = None;
         while let Some(c) = self.next() {
             match (quote, c) {

@@ -1,27 +1,29 @@
-//! `if ($http_user_agent ~ ...) { return 403; }` of nginx: each route of its server or location has a twin with one more condition, which
-//! answers. nginx comes to it before it asks who may come, so nobody is kept from what it says.
+//! `if ($http_user_agent ~ ...) { return 403; }` of nginx: each route of its server or location
+//! gets a twin with one more condition, which responds. nginx runs it before access control, so it
+//! reaches all clients.
 //!
-//! Only of what requests say of themselves, as it keeps some out: a test of anything else may be what lets some in.
+//! Only for tests of what requests say about themselves, which keep some out: a test of anything
+//! else may admit some.
 
 use super::super::route::{Condition, Route, Scheme, To, refused};
 use super::super::tree::{Node, Place, Tree};
 use super::{Nginx, Server};
 
-/// What is looked at, with its field.
+/// The subjects of tests, with their fields.
 const SUBJECTS: [(&str, &str); 2] = [("$http_user_agent", "User-Agent"), ("$http_referer", "Referer")];
 
-/// Requests that an `if` answers.
+/// Requests that an `if` responds to.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     pub(super) place: Place,
-    /// It is for all paths of its server, also for those below one that is meant alone.
+    /// It covers all paths of its server, including those below an exact one.
     is_wide: bool,
-    /// All that a twin says of itself.
+    /// The attributes of a twin.
     twin: Route,
 }
 
 impl Refusal {
-    /// The twin of a route; None: none of its requests are meant.
+    /// Returns the twin of a route; None: it covers none of its requests.
     pub(super) fn twin(&self, route: &Route) -> Option<Route> {
         let Route { scheme, conditions, methods, place, what, to, answer, compress, .. } = self.twin.clone();
         let scheme = match (scheme, route.scheme) {
@@ -36,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// What an `if` refuses; none: routes can't say it, and nothing has been noted.
+/// Returns the refusals of an `if`; empty: routes cannot express it, and nothing has been noted.
 pub(super) fn refusals(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize) -> Vec<Refusal> {
     let tree = nginx.tree;
     let node = &tree.nodes[at];
@@ -61,7 +63,7 @@ pub(super) fn refusals(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize
     found
 }
 
-/// Those of a location: of its own `if` only, in front of its `return`.
+/// Returns those of a location: only of its own `if`, in front of its `return`.
 pub(super) fn of_location(nginx: &mut Nginx<'_, '_, '_>, server: &Server, at: usize) -> Vec<Refusal> {
     let tree: &Tree = nginx.tree;
     let end = tree.named(at, "return").next().map(|node| node.place);
@@ -77,7 +79,7 @@ struct Asked {
     conditions: Vec<Condition>,
 }
 
-/// What an `if` asks for, one of these. None: it is nothing that routes can say.
+/// Returns the condition of an `if`, one of these. None: routes cannot express it.
 fn criterion(node: &Node) -> Option<Vec<Asked>> {
     let words = node.arguments().collect::<Vec<_>>().join(" ");
     let inside = words.strip_prefix('(')?.strip_suffix(')')?.trim();
@@ -108,7 +110,7 @@ fn criterion(node: &Node) -> Option<Vec<Asked>> {
         return None;
     }
     let asked = |conditions| Asked { methods: Vec::new(), conditions };
-    // A field that is not there is an empty text in nginx, and none here.
+    // An absent field is an empty text in nginx, and none here.
     Some(match (takes_none, not) {
         (false, _) => vec![asked(vec![own])],
         (true, false) => vec![asked(vec![own]), asked(vec![condition(None, true)])],
@@ -116,7 +118,7 @@ fn criterion(node: &Node) -> Option<Vec<Asked>> {
     })
 }
 
-/// `= TRACE`, `~ ^(TRACE|TRACK)$`.
+/// Parses `= TRACE`, `~ ^(TRACE|TRACK)$`.
 fn methods(operator: &str, value: &str) -> Option<Vec<String>> {
     let value = match operator {
         "=" => value,

@@ -1,7 +1,8 @@
-//! `stream` of nginx: each `server` becomes a `tcp` block. Called when all that speaks HTTP is there.
+//! `stream` of nginx: each `server` becomes a `tcp` block. Called when everything for HTTP has been
+//! converted.
 //!
-//! Names that clients of TLS ask for are in `nginx/stream/names.rs`; what becomes of all other directives stands in the table of
-//! `nginx/stream/fate.rs`.
+//! Names that TLS clients ask for are in `nginx/stream/names.rs`; the table of
+//! `nginx/stream/fate.rs` has the handling of all other directives.
 
 mod fate;
 mod names;
@@ -36,14 +37,15 @@ pub(super) fn import(nginx: &mut Nginx<'_, '_, '_>) {
     stream.tell();
 }
 
-/// What all parts need.
+/// The state of all parts.
 struct Stream<'n, 't, 'd, 'a> {
     nginx: &'n mut Nginx<'t, 'd, 'a>,
     /// `stream` blocks.
     tops: Vec<usize>,
     /// `upstream` blocks by name.
     named: HashMap<&'t str, usize>,
-    /// Upstreams by what `proxy_pass` calls them, and whether servers are told who the client is; None: there is none that works.
+    /// Upstreams by their name in `proxy_pass`, and whether servers learn the client; None: no
+    /// usable one.
     upstreams: HashMap<(String, bool), Option<usize>>,
     /// `map` blocks that became `sni`.
     maps: BTreeSet<usize>,
@@ -55,7 +57,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         self.nginx.one(at, name).is_some_and(|node| node.argument(1) == "on")
     }
 
-    /// Whether a server became a block.
+    /// Converts a server; returns whether it became a block.
     fn server(&mut self, at: usize) -> bool {
         let tree = self.nginx.tree;
         let node = &tree.nodes[at];
@@ -105,7 +107,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 .lost(node, format!("write a `listen` for each port: weir takes over up to {PORTS_MAX} of one range"));
         };
         for address in addresses {
-            // Sockets are for everybody there.
+            // All users may use sockets in nginx.
             let mode = address.starts_with(UNIX).then_some("0666");
             tcp.listen(draft, node, &address, has("proxy_protocol"), [("mode", mode), ("group", None)]);
         }
@@ -114,7 +116,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
     }
 
-    /// Where its connections go.
+    /// Sets the target of its connections.
     fn lead(&mut self, tcp: &mut Tcp, at: usize, pass: &'t Node) {
         let target = pass.argument(1);
         if let Some(variable) = target.strip_prefix('$') {
@@ -126,7 +128,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
     }
 
-    /// The upstream for what `proxy_pass` says, or a value of a `map` does; `at`: the server.
+    /// Returns the upstream for a value of `proxy_pass` or of a `map`; `at`: the server.
     fn upstream(&mut self, node: &Node, target: &str, at: usize) -> Option<usize> {
         let tree = self.nginx.tree;
         let tells = self.is_on(at, "proxy_protocol");
@@ -158,7 +160,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 Some(us) => self.nginx.draft.amount(Some(upstream), node, "connect-timeout", us),
                 None => self.nginx.draft.lost(node, "this is no time"),
             },
-            // As nginx has it.
+            // The default of nginx.
             None => self.nginx.draft.amount(Some(upstream), &tree.nodes[at], "connect-timeout", 60_000_000),
         }
         Some(upstream)
@@ -180,7 +182,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
     }
 
-    /// How servers are chosen, and the rest.
+    /// Converts load balancing, and the rest.
     fn method(&mut self, upstream: usize, node: &Node) {
         let draft = &mut *self.nginx.draft;
         let line = match (node.name(), node.argument(1)) {
@@ -198,7 +200,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         draft.upstreams[upstream].lines.push(line.to_owned());
     }
 
-    /// Whether only some may connect; whom alone it keeps out is noted.
+    /// Whether only some clients may connect. Single clients that are kept out are noted.
     fn keeps_some_out(&mut self, at: usize) -> bool {
         let tree = self.nginx.tree;
         let scripts = [
@@ -221,10 +223,10 @@ impl<'t> Stream<'_, 't, '_, '_> {
             }
             None => Vec::new(),
         };
-        // All of one family are not all who may be let in.
+        // `allow` for one whole family does not admit all clients.
         let is_all =
             |node: &&&Node| node.argument(1) == "all" || node.name() == "deny" && node.argument(1).ends_with("/0");
-        // The first one that is about everybody decides of the rest.
+        // The first one that is about all clients decides about the rest.
         let rest = lines.iter().find(is_all).filter(|node| node.name() == "deny");
         let closes = script.or(rest.copied());
         if let Some(node) = closes {
@@ -239,7 +241,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
 
     fn times(&mut self, tcp: &mut Tcp, at: usize) {
         let node = &self.nginx.tree.nodes[at];
-        // As nginx has them where nothing is said.
+        // The defaults of nginx.
         for (theirs, ours, default) in
             [("proxy_timeout", "idle-timeout", 600_000_000), ("preread_timeout", "hello-timeout", 30_000_000)]
         {
@@ -255,7 +257,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
     }
 
-    /// `limit_conn`. Weir has one limit of open connections, for all listeners together.
+    /// Converts `limit_conn`. weir has one limit of open connections, for all listeners together.
     fn limits(&mut self, served: &[usize]) {
         let tree = self.nginx.tree;
         let alone = self.nginx.draft.routes.is_empty();
@@ -296,8 +298,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
     }
 }
 
-/// What stands behind `listen`, as weir writes it: one for each port, and of both families for one socket that has them. None: too many ports, or
-/// no range.
+/// Returns the value of `listen`, as weir writes it: one for each port, and of both families for a
+/// dual-stack socket. None: too many ports, or no range.
 fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
     let range = text.rsplit_once(':').unwrap_or(("", text));
     let ports = range.1.split_once('-').filter(|_| !text.starts_with(UNIX));

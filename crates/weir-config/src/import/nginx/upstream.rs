@@ -1,4 +1,4 @@
-//! `upstream` of nginx, and servers that `proxy_pass` names itself.
+//! `upstream` of nginx, and servers that `proxy_pass` names directly.
 
 use weir_proxy::plan::UNIX;
 
@@ -9,17 +9,17 @@ use super::super::tree::{Node, ROOT, Tree};
 use super::{Nginx, time};
 use crate::units::time_text;
 
-/// How many losses within which time (microseconds) suspend a server; None: nothing is said of it.
+/// How many losses within which time (microseconds) suspend a server; None: not set.
 pub(super) type Losses = Option<(u64, u64)>;
 
-/// The block of this name.
+/// Returns the block with this name.
 fn block(tree: &Tree, name: &str) -> Option<usize> {
     let tops = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied());
     tops.flat_map(|top| tree.indices(top, "upstream")).copied().find(|at| tree.nodes[*at].argument(1) == name)
 }
 
 impl Nginx<'_, '_, '_> {
-    /// The upstream for what stands behind `http://` or `https://`; `node`: the `proxy_pass`.
+    /// Returns the upstream for the text behind `http://` or `https://`; `node`: the `proxy_pass`.
     pub(super) fn upstream(&mut self, node: &Node, authority: &str, over_tls: bool) -> Option<usize> {
         let key = (authority.to_owned(), over_tls);
         if let Some(known) = self.upstreams.get(&key) {
@@ -42,7 +42,7 @@ impl Nginx<'_, '_, '_> {
 
     fn servers(&mut self, upstream: usize, at: usize, port: u16) {
         let tree = self.tree;
-        // Where servers don't agree nothing is said.
+        // If servers differ, nothing is written.
         let mut losses: Option<Losses> = None;
         for (_, node) in tree.children(at) {
             if node.name() == "server" {
@@ -63,7 +63,7 @@ impl Nginx<'_, '_, '_> {
         }
     }
 
-    /// One server; gives what it says of losses, if it is one that weir can have.
+    /// Adds one server; returns its losses, if weir can use the server.
     pub(super) fn server_line(&mut self, upstream: usize, node: &Node, port: u16) -> Option<Losses> {
         let mut server = plain(node, address(node.argument(1), port));
         let (mut fails, mut window) = (None, None);
@@ -91,7 +91,7 @@ impl Nginx<'_, '_, '_> {
         Some((said && fails > 0).then_some((fails, window.clamp(1_000, 86_400_000_000))))
     }
 
-    /// How servers are chosen, and the rest.
+    /// Converts load balancing, and the rest.
     fn method(&mut self, upstream: usize, node: &Node) {
         let line = match (node.name(), node.argument(1)) {
             ("least_conn" | "random", _) => "balance least",
@@ -122,7 +122,7 @@ impl Nginx<'_, '_, '_> {
     }
 }
 
-/// The address of a server: unix sockets have no port.
+/// Returns the address of a server: unix sockets have no port.
 fn address(text: &str, port: u16) -> String {
     if text.starts_with(UNIX) { text.to_owned() } else { with_port(text, port) }
 }

@@ -1,4 +1,4 @@
-//! What becomes of each line in `mode tcp` of HAProxy that no other file looks at.
+//! The handling of each line in `mode tcp` of HAProxy that no other file reads.
 
 use super::super::super::fate::{Fate, Fates};
 use super::super::super::missing::Missing;
@@ -94,7 +94,7 @@ const FATES: Fates = &[
     (&["source"], Fate::Lost("`source` of the upstream says from which address weir connects to its servers")),
 ];
 
-/// Says what has become of a line.
+/// Notes the handling of a line.
 pub(in super::super) fn tell_of(haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) {
     if line.name() != "no" {
         haproxy.draft.tell_by(FATES, line, 2);

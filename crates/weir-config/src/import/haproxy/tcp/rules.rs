@@ -1,6 +1,8 @@
-//! `tcp-request` and the conditions of `use_backend` in `mode tcp` of HAProxy: who is kept out, and which name a client of TLS asks for.
+//! `tcp-request` and the conditions of `use_backend` in `mode tcp` of HAProxy: which clients are
+//! kept out, and the server names of TLS clients.
 //!
-//! `tcp` doesn't look at addresses. Whom a rule keeps out is let in, and noted; where a rule keeps out all but some, nobody is passed on.
+//! `tcp` does not check addresses. A client that a rule keeps out is admitted, and noted; if a rule
+//! keeps all but some out, no connection is passed on.
 
 use super::super::super::access::address;
 use super::super::super::draft::BLOCKS_MAX;
@@ -13,18 +15,18 @@ use super::super::acl::condition;
 use super::super::fate::time;
 use crate::texts;
 
-/// The name that a client of TLS asks for, and whether it speaks TLS.
+/// The server name of a TLS client, and whether it uses TLS.
 const ASKED: [&str; 2] = ["req.ssl_sni", "req_ssl_sni"];
 const HELLO: [&str; 2] = ["req.ssl_hello_type", "req_ssl_hello_type"];
 
-/// What the rules of a frontend refuse that have no counterpart.
+/// Refusals by the rules of a frontend that have no counterpart.
 #[derive(Default)]
 pub(super) struct Refuses<'t> {
     /// All but some.
     pub(super) closes: bool,
-    /// Whoever speaks no TLS: the line.
+    /// The line that refuses clients without TLS.
     not_tls: Option<&'t Node>,
-    /// The line that says how long a client may take for what rules look at.
+    /// The line that limits the time for the bytes that rules inspect.
     delay: Option<&'t Node>,
 }
 
@@ -35,20 +37,20 @@ struct Part<'t> {
 }
 
 impl Part<'_> {
-    /// Whether all of it looks at one of these, with any converters.
+    /// Whether all of it inspects one of these, with any converters.
     fn is_about(&self, names: &[&str]) -> bool {
         let fetch =
             |words: &Vec<&str>| words.first().and_then(|first| first.split(',').next()).unwrap_or_default().to_owned();
         !self.any.is_empty() && self.any.iter().all(|words| names.contains(&fetch(words).as_str()))
     }
 
-    /// Whether all of it is that the client speaks TLS: its first message is a ClientHello.
+    /// Whether all of it is that the client uses TLS: its first message is a ClientHello.
     fn is_hello(&self) -> bool {
         self.is_about(&HELLO) && self.any.iter().all(|words| words[1..] == ["1"])
     }
 }
 
-/// The alternatives of a condition, each with its parts.
+/// Returns the alternatives of a condition, each with its parts.
 fn alternatives<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Vec<Vec<Part<'t>>> {
     let tree = haproxy.tree;
     let mut all = vec![Vec::new()];
@@ -74,18 +76,19 @@ fn alternatives<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t
     all
 }
 
-/// The names that a `use_backend` or a `reject` is about. None: it is about something else as well.
+/// Returns the names that a `use_backend` or a `reject` is about. None: it is about something else
+/// as well.
 pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<Vec<String>> {
     if condition(line).0 {
         return None;
     }
     let mut found = Vec::new();
     for mut parts in alternatives(haproxy, section, line) {
-        // Who asks for a name speaks TLS.
+        // A client that asks for a name uses TLS.
         parts.retain(|part| part.not || !part.is_hello());
         let [Part { not: false, any }] = &parts[..] else { return None };
         if any.is_empty() {
-            // What HAProxy knows by itself, or what there was no room for.
+            // Predefined in HAProxy, or beyond the available room.
             return None;
         }
         let asked: Option<Vec<Vec<(String, bool)>>> = any.iter().map(|words| asked(words)).collect();
@@ -103,7 +106,8 @@ pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line:
         .filter(|all| !all.is_empty() && all.iter().all(|name| name != "*"))
 }
 
-/// The names that one criterion is about, each with whether other names are as well that weir has no word for.
+/// Returns the names that one criterion is about, each with whether it also matches names that weir
+/// cannot express.
 fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
     let (fetch, rest) = words.split_first()?;
     let mut parts = fetch.split(',');
@@ -125,7 +129,7 @@ fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
     for value in values {
         let value = value.to_ascii_lowercase();
         if value.contains('*') {
-            // An ordinary letter there, which no name has.
+            // Such a letter is ordinary in HAProxy, and in no name.
             return None;
         }
         match (how, value.strip_prefix('.')) {
@@ -138,7 +142,7 @@ fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
     Some(found)
 }
 
-/// Who is meant by a condition that is about the addresses of clients alone: all but these, or these.
+/// Returns the clients of a condition that is only about addresses: all but these, or these.
 fn sources<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<(bool, Vec<String>)> {
     let all = alternatives(haproxy, section, line);
     let [parts] = &all[..] else { return None };
@@ -148,19 +152,19 @@ fn sources<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node
     Some((condition(line).0 != part.not, whom)).filter(|(_, whom)| !whom.is_empty())
 }
 
-/// Whether a line of a frontend has it that connections begin with a header of the PROXY protocol.
+/// Whether a line of a frontend makes connections begin with a PROXY protocol header.
 pub(super) fn expects_header(haproxy: &Haproxy<'_, '_, '_>, at: usize) -> bool {
     let sections = haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]);
     let mut lines = sections.flat_map(|section| haproxy.tree.named(section, "tcp-request"));
     lines.any(|line| line.argument(2) == "expect-proxy")
 }
 
-/// What `tcp-request` makes of a frontend.
+/// Applies `tcp-request` to a frontend.
 pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &mut Tcp) -> Refuses<'t> {
     let tree = haproxy.tree;
     let sections: Vec<usize> = haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
     let mut refuses = Refuses::default();
-    // Whether some are let in before what refuses, and whether that is those of TLS.
+    // Whether some are admitted before a refusal, and whether those are the TLS clients.
     let mut accepted: Option<bool> = None;
     for section in sections {
         for line in tree.named(section, "tcp-request").take(BLOCKS_MAX) {
@@ -194,7 +198,7 @@ pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &m
     refuses
 }
 
-/// A line that refuses.
+/// Converts a line that refuses.
 fn refuse<'t>(
     haproxy: &mut Haproxy<'t, '_, '_>,
     (at, section): (usize, usize),
@@ -221,7 +225,7 @@ fn refuse<'t>(
     }
     let from = sources(haproxy, section, line);
     if let Some((true, whom)) = from.as_ref().filter(|_| line.argument(1) == "connection" && tcp.is_announced()) {
-        // These are the load balancers: addresses of clients are not known yet there.
+        // These are the load balancers: addresses of clients are not known yet at this point.
         return tcp.trusted.extend(whom.iter().cloned());
     }
     let is_for_rest = is_unconditional || accepted == Some(false);
@@ -232,7 +236,8 @@ fn refuse<'t>(
     refuses.closes |= closes;
 }
 
-/// A line keeps some out by a condition that can't be said: whether these are all but some, so that nobody is let in.
+/// Notes a line that keeps some out by a condition that cannot be expressed; returns whether these
+/// are all but some, so that no client is admitted.
 pub(super) fn keeps_out<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> bool {
     let has_not = alternatives(haproxy, section, line).iter().flatten().any(|part| part.not);
     let from = sources(haproxy, section, line);
@@ -248,7 +253,8 @@ fn closed(haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> bool {
     true
 }
 
-/// The first line of a backend that refuses connections, other than that of the frontend that leads there.
+/// Returns the first line of a backend that refuses connections, if it differs from that of the
+/// frontend that leads there.
 pub(super) fn refusal<'t>(haproxy: &Haproxy<'t, '_, '_>, frontend: usize, section: usize) -> Option<&'t Node> {
     let tree = haproxy.tree;
     let defaults = |section: usize| haproxy.defaults.get(&section).copied().flatten();
@@ -258,7 +264,8 @@ pub(super) fn refusal<'t>(haproxy: &Haproxy<'t, '_, '_>, frontend: usize, sectio
     lines.find(|line| matches!(line.argument(2), "reject" | "silent-drop"))
 }
 
-/// Whether a condition is about TLS alone: Some(true): who speaks it, Some(false): who doesn't.
+/// Returns whether a condition is only about TLS: Some(true): clients that use it, Some(false):
+/// those that do not.
 fn is_about_tls<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<bool> {
     let all = alternatives(haproxy, section, line);
     let [parts] = &all[..] else { return None };
@@ -266,7 +273,7 @@ fn is_about_tls<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t
     part.is_hello().then_some(part.not == condition(line).0)
 }
 
-/// Says what is otherwise where names decide.
+/// Notes the differences where names decide.
 pub(super) fn tell_of_names(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &Tcp, refuses: &Refuses<'_>) {
     if tcp.to.is_none() {
         return;

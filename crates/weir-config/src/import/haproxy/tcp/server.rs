@@ -1,4 +1,4 @@
-//! `backend` of HAProxy in `mode tcp`: servers, how one is chosen, how they are watched.
+//! `backend` of HAProxy in `mode tcp`: servers, load balancing, health checks.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::super::{DISABLED, Haproxy};
 use crate::reverse::literal;
 use crate::units::time_text;
 
-/// What the servers of a backend say together.
+/// The common settings of the servers of a backend.
 #[derive(Default)]
 struct Said {
     /// `interval`, `rise`, `fall`, as weir writes them.
@@ -26,7 +26,7 @@ struct Said {
     slow_start_us: u64,
 }
 
-/// The upstream of a section; None: there is none that works.
+/// Returns the upstream of a section; None: no usable one.
 pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<usize> {
     if let Some(known) = haproxy.passed.get(&at) {
         return *known;
@@ -81,7 +81,7 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
             None => haproxy.draft.lost(line, "this is no time"),
         }
     }
-    // The kernel asks nobody at a unix socket, and weir refuses that it should.
+    // The kernel does not probe over a unix socket, and weir rejects the option.
     let is_unix = haproxy.draft.upstreams[upstream].servers.iter().any(|server| server.address.starts_with(UNIX));
     if let Some(text) = super::asked(haproxy, at, "srvtcpka").filter(|_| !is_unix) {
         line(haproxy, upstream, format!("tcp-keepalive {}", literal(&text)));

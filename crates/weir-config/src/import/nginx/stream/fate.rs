@@ -1,4 +1,4 @@
-//! What becomes of each directive of a `stream` that no other file looks at.
+//! The handling of each directive of a `stream` that no other file reads.
 
 use super::super::super::fate::{Fate, Fates};
 use super::super::super::missing::Missing;
@@ -42,11 +42,11 @@ const FATES: Fates = &[
     (&["include"], Fate::Lost("one file or pattern stands behind it")),
 ];
 
-/// Blocks whose inside is seen to with them.
+/// Blocks whose contents are handled with them.
 const CLOSED: [&str; 5] = ["map", "geo", "split_clients", "upstream", "match"];
 
 impl Stream<'_, '_, '_, '_> {
-    /// Says what has become of everything.
+    /// Notes the handling of all directives.
     pub(super) fn tell(&mut self) {
         let tree = self.nginx.tree;
         for top in self.tops.clone() {

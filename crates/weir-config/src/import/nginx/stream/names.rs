@@ -12,7 +12,7 @@ const ASKED: &str = "$ssl_preread_server_name";
 const OPTIONS: [&str; 3] = ["hostnames", "volatile", "include"];
 
 impl<'t> Stream<'_, 't, '_, '_> {
-    /// Where connections of a server go whose `proxy_pass` is a variable.
+    /// Sets the targets of a server whose `proxy_pass` is a variable.
     pub(super) fn by_name(&mut self, tcp: &mut Tcp, at: usize, pass: &'t Node, variable: &str) {
         let tree = self.nginx.tree;
         let variable = format!("${}", variable.trim_start_matches('{').trim_end_matches('}'));
@@ -44,7 +44,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
     }
 
-    /// All that are no default: exact names first, then domains, as weir does.
+    /// Adds all names except the default: exact names first, then domains, as in weir.
     fn names(&mut self, tcp: &mut Tcp, at: usize, map: usize) {
         let tree = self.nginx.tree;
         let knows_domains = !tree.indices(map, "hostnames").is_empty();
@@ -72,7 +72,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 }
             }
         }
-        // The longest domain counts there, too; of equals nginx takes one.
+        // The longest domain also counts in nginx; of equals nginx takes one.
         domains.sort_by_key(|(domain, _)| std::cmp::Reverse(domain.len()));
         for (name, node) in exact.into_iter().chain(domains) {
             let lead = self.value(at, node);
@@ -89,7 +89,8 @@ impl<'t> Stream<'_, 't, '_, '_> {
         self.nginx.draft.lost(node, why);
     }
 
-    /// What a line of a `map` leads to; None: nothing that weir could lead to, which has been noted.
+    /// Returns the target of a line of a `map`; None: it has none that weir could use, which has
+    /// been noted.
     fn value(&mut self, at: usize, node: &Node) -> Option<Lead> {
         let target = node.argument(1);
         if target.is_empty() {
