@@ -74,7 +74,7 @@ pub enum Bypass {
     Body,
     /// It asks for another protocol.
     Upgrade,
-    /// If-Match or If-Unmodified-Since: the origin has to answer (RFC 9110 §13.1).
+    /// If-Match or If-Unmodified-Since: the origin has to decide (RFC 9110 §13.1).
     Precondition,
     /// A cookie that the operator named.
     Cookie,

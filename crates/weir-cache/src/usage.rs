@@ -1,6 +1,8 @@
-//! May a stored answer be used for this request now? (RFC 9111 §4, §4.2.4, §5.2.1; RFC 5861; RFC 8246)
+//! May a stored response be used for this request now? (RFC 9111 §4, §4.2.4, §5.2.1; RFC 5861; RFC
+//! 8246)
 //!
-//! Called at each lookup that finds an answer with the right key and selector. Everything is a function of its [`Terms`] and the time.
+//! Called at each lookup that finds a response with the right key and selector. Everything is a
+//! function of its [`Terms`] and the time.
 
 use crate::directives::RequestDirectives;
 use crate::freshness::SECOND_US;

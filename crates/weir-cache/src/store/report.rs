@@ -84,7 +84,7 @@ impl Counters {
 pub struct SnapshotFigures {
     /// When the last one was written, Unix time in seconds; 0: never.
     pub written_s: u64,
-    /// Answers in it.
+    /// Responses in it.
     pub answers: u64,
     /// Its bytes.
     pub bytes: u64,
@@ -138,7 +138,7 @@ pub struct Report {
     pub withdrawals: u64,
     /// URLs that became invalid by requests that changed them.
     pub invalidations: u64,
-    /// How often a panic cost the answers of a shard.
+    /// How often a panic cost the responses of a shard.
     pub poisoned: u64,
     /// Figures of the snapshot; None: no snapshot.
     pub snapshot: Option<SnapshotFigures>,

@@ -245,7 +245,7 @@ fn equal_servers_share_equally_and_nothing_oscillates() {
     }
 }
 
-/// A server that answers nothing at all is found by its requests in flight.
+/// A server that sends no responses at all is found by its requests in flight.
 #[test]
 fn load_leaves_a_server_that_hangs() {
     for by in ALL {
