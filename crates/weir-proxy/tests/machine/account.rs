@@ -1,6 +1,7 @@
-//! Proves: the access log has one line for each request, when it ends, with who ended it, where, and how long each part
-//! took. How: each way that a request can end, against its line; [`World::finish`] compares lines and bytes in all
-//! other tests of this binary too. docs/access-log.md, and the stage account of ARCHITECTURE.md.
+//! Proves: the access log has one line for each request, when it ends, with who ended it, where,
+//! and how long each part took. How: each way that a request can end, against its line;
+//! [`World::finish`] compares lines and bytes in all other tests of this binary as well.
+//! docs/access-log.md, and the stage account of ARCHITECTURE.md.
 
 use weir_proxy::plan::{PipelineMode, Plan};
 
@@ -21,7 +22,8 @@ fn world(format: &str, connections: u32) -> World {
     World::started(formatted(format, plan(1, connections)), 1, 1)
 }
 
-/// Waits so many milliseconds as the target says behind its last `/`, then answers honestly; closes for `/lost`.
+/// Waits as many milliseconds as the target says behind its last `/`, then answers honestly; closes
+/// for `/lost`.
 fn slow(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let target = seen.request.target.split('?').next().unwrap_or_default();
     if target == "/lost" {
@@ -61,7 +63,7 @@ fn how_long_each_part_took() {
     world.run_for(30 * MS);
     world.send(second, b"y");
     world.run_for(60 * MS);
-    // From here on the second one doesn't read.
+    // From here on the second one does not read.
     world.stall(second, true);
     world.run_for(50 * MS);
     world.stall(second, false);
@@ -71,7 +73,7 @@ fn how_long_each_part_took() {
     world.finish();
 }
 
-/// A request that has to wait for a connection says how much of its wait that was.
+/// A request that has to wait for a connection shows how much of its wait that was.
 #[test]
 fn the_wait_for_a_connection() {
     let mut world = World::new(formatted("$queue_time $upstream_connect_time $request_time", plan(1, 1)), 1, 1);
@@ -111,7 +113,8 @@ fn refusals_by_weir() {
     world.finish();
 }
 
-/// A head and a body that don't come, and a client that says nothing at all, which is no request.
+/// A head and a body that do not arrive, and a client that sends nothing at all, which is no
+/// request.
 #[test]
 fn clients_that_are_too_slow() {
     let mut world = world("$request_method $request $status $ended_by $phase $reason $request_length", 1);
@@ -161,7 +164,8 @@ fn servers_that_fail() {
     world.finish();
 }
 
-/// A request that was repeated says how often and what that cost; where it ended is the last connection.
+/// A repeated request shows how often and what that cost; the place of its end is the last
+/// connection.
 #[test]
 fn a_retried_request() {
     let format = "$status $ended_by $tries $retry_time $upstream_connection $upstream_reuse";
@@ -232,8 +236,8 @@ fn clients_that_leave() {
     world.finish();
 }
 
-/// Answers that come out of order are logged in the order of the requests, each with its own time; what is complete here
-/// but does not reach the client says so.
+/// Responses that arrive out of order are logged in the order of the requests, each with its own
+/// time; one that is complete here but does not reach the client shows that.
 #[test]
 fn pipelined_clients() {
     let mut world = world("$request_uri $status $upstream_response_time $request_time $ended_by $phase", 3);
@@ -258,7 +262,8 @@ fn pipelined_clients() {
     world.finish();
 }
 
-/// Requests behind an answer that ends the connection are not answered: that is no fault of the client.
+/// Requests behind a response that ends the connection are not answered: that is no fault of the
+/// client.
 #[test]
 fn requests_behind_the_end() {
     let mut world = world(END, 2);
@@ -277,7 +282,7 @@ fn requests_behind_the_end() {
     world.finish();
 }
 
-/// What another worker's connection knows comes with the answer.
+/// Facts that another worker's connection knows come with the response.
 #[test]
 fn a_request_that_crosses() {
     let format = "$worker $upstream_worker $upstream_addr $tries $upstream_header_time $status";
@@ -293,7 +298,7 @@ fn a_request_that_crosses() {
     world.finish();
 }
 
-/// A tunnel has its line at its end, with the bytes both ways, whoever ends it.
+/// A tunnel has its line at its end, with the bytes both ways, whichever side ends it.
 #[test]
 fn tunnels() {
     let asks = "Connection: upgrade\r\nUpgrade: websocket\r\n";
@@ -330,7 +335,7 @@ fn tunnels() {
     }
 }
 
-/// Interim answers are not the body.
+/// Interim responses are not the body.
 #[test]
 fn interim_answers_count_as_head() {
     let mut world = world("$status $body_bytes_sent", 1);
@@ -343,7 +348,7 @@ fn interim_answers_count_as_head() {
     world.get(client, "00000001");
     world.expect(client, "POST", false, false);
     world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
-    // Its server says nothing about the body.
+    // Its server has no opinion on the body.
     world.run_for(1_100 * MS);
     world.send(client, b"x");
     world.settle();
@@ -351,7 +356,7 @@ fn interim_answers_count_as_head() {
     world.finish();
 }
 
-/// Without a log there are no lines, and no mail for them.
+/// Without a log, neither lines nor mail for them exist.
 #[test]
 fn off() {
     let [with, without] = [plan(1, 1), Plan { access_log: None, ..plan(1, 1) }].map(|plan| {

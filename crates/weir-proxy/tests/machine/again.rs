@@ -1,6 +1,6 @@
-//! Proves: requests go again where a server is up, soon, and not more often than the budget allows; a server that is there
-//! again is found within a second. How: worlds whose servers refuse, hang, reset and come back.
-//! docs/retries.md.
+//! Proves: requests are sent again where a server is up, soon, and not more often than the budget
+//! allows; a server that is up again is found within a second. How: worlds whose servers refuse,
+//! hang, reset and recover. docs/semantics.md §4.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};
@@ -22,8 +22,9 @@ fn answered(world: &World, client: usize, nonce: &str) {
     check_honest(nonce, &world.clients[client].replies[0]).unwrap();
 }
 
-/// A server that was down for minutes gets a request within a second of accepting again, and all its connections are made as
-/// soon as it has answered; also when something in front of it accepts and closes all the time.
+/// A server that was down for minutes gets a request within a second of accepting again, and all
+/// its connections are made as soon as it has answered; also if something in front of it accepts
+/// and closes all the time.
 #[test]
 fn a_revived_server_is_found_within_a_second() {
     for accepts in [false, true] {
@@ -48,7 +49,8 @@ fn a_revived_server_is_found_within_a_second() {
     }
 }
 
-/// While others of the same server are up, a connection that can't be made is tried less and less often.
+/// While others of the same server are up, a connection that cannot be made is tried less and less
+/// often.
 #[test]
 fn there_are_no_scouts_while_the_server_is_up() {
     let mut world = World::started(plan(1, 2), 1, 1);
@@ -65,7 +67,8 @@ fn there_are_no_scouts_while_the_server_is_up() {
     world.finish();
 }
 
-/// What was sent to a server that dies, and what waits for one whose host has vanished, goes to the server that is up.
+/// Requests that were sent to a server that dies, or wait for one whose host has vanished, move to
+/// the server that is up.
 #[test]
 fn nothing_waits_for_a_dead_server() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -85,8 +88,8 @@ fn nothing_waits_for_a_dead_server() {
     world.finish();
 }
 
-/// With a connection a server and a worker, the server that is up is up on another worker: a retry goes there, for clients of
-/// both workers.
+/// With a connection a server and a worker, the server that is up is up on another worker: a retry
+/// moves there, for clients of both workers.
 #[test]
 fn a_retry_crosses_workers() {
     for dead in 0..2 {
@@ -103,7 +106,7 @@ fn a_retry_crosses_workers() {
     }
 }
 
-/// Two dead servers: a request is not passed between them and the workers for ever.
+/// Two dead servers: a request does not pass between them and the workers for ever.
 #[test]
 fn a_request_does_not_circle_between_dead_servers() {
     let mut two = plan(2, 1);
@@ -124,7 +127,8 @@ fn a_request_does_not_circle_between_dead_servers() {
     world.finish();
 }
 
-/// Servers that fail everything get a burst and then little more than their requests; who is refused is told why.
+/// Servers that fail everything get a burst and then little more than their requests; a refused
+/// client learns why.
 #[test]
 fn the_budget_bounds_retries() {
     let mut generous = plan(2, 4);
@@ -134,7 +138,8 @@ fn the_budget_bounds_retries() {
     for server in 0..2 {
         let mut seen = 0;
         world.servers[server].serve = Box::new(move |request| {
-            // An answer now and then, or the back-off of its connections would be the limit.
+            // A response now and then, otherwise the back-off of its connections would be the
+            // limit.
             seen += 1;
             if seen % 4 == 0 { honest(request) } else { Some(vec![Do::Rst]) }
         });
@@ -164,8 +169,9 @@ fn deep() -> Plan {
     deep
 }
 
-/// A connection, of worker 0, whose server has stopped reading: what is asked from here on stands behind a send that doesn't end.
-/// With the client of the request in that send, `aaaa0001`.
+/// Returns a world with a connection of worker 0 whose server has stopped reading: later requests
+/// are behind a send that never ends. Also returns the client of the request in that send,
+/// `aaaa0001`.
 fn behind_an_endless_send(workers: u16) -> (World, usize) {
     let mut world = World::started(deep(), workers, 1);
     let reader = world.client();
@@ -179,14 +185,14 @@ fn behind_an_endless_send(workers: u16) -> (World, usize) {
     (world, reader)
 }
 
-/// The server that didn't read is gone, and another one is there at once.
+/// The server that did not read is gone, and another one is up at once.
 fn replace_the_deaf(world: &mut World) {
     world.servers[0].deaf = false;
     world.say(0, Do::Rst);
     world.run_for(1_000_000);
 }
 
-/// What was not sent at all may always move, also what must not be repeated.
+/// A request that was not sent at all may always move, even if it must not be repeated.
 #[test]
 fn a_post_that_was_not_sent_moves() {
     let (mut world, reader) = behind_an_endless_send(1);
@@ -201,8 +207,8 @@ fn a_post_that_was_not_sent_moves() {
     world.finish();
 }
 
-/// A large body whose request was not sent at all moves with it, as far as it has come, and the rest follows; also when its
-/// client is another worker's.
+/// A large body whose request was not sent at all moves with it, as far as it has arrived, and the
+/// rest follows; also when its client is on another worker.
 #[test]
 fn a_streamed_request_that_was_not_sent_moves() {
     for (node, complete) in [(0, false), (0, true), (1, false), (1, true)] {
@@ -227,7 +233,7 @@ fn a_streamed_request_that_was_not_sent_moves() {
     }
 }
 
-/// Its beginning has left: it is not sent again.
+/// Its beginning was sent: it is not sent again.
 #[test]
 fn a_streamed_request_that_was_sent_does_not_move() {
     let mut world = World::started(deep(), 1, 1);

@@ -1,7 +1,8 @@
-//! Proves: a connection to a server that is told by the PROXY protocol whose it is carries requests of that client alone, also where a proxy
-//! in front speaks for several on one connection; what is sent again, goes to another upstream or comes after a reload is announced as
-//! that one says; a probe is weir's own. How: what connects begin with, and the requests on each.
-//! docs/proxy-protocol.md#to-servers.
+//! Proves: a connection that announces its client to the server by the PROXY protocol carries
+//! requests of that client only, even if a proxy in front forwards for several clients on one
+//! connection. Requests that are sent again, move to another upstream or come after a reload are
+//! announced as that upstream says; a probe is weir's own. How: the first bytes of connections, and
+//! the requests on each. docs/semantics.md §8.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,13 +21,13 @@ fn told(pool: Pool, version: ProxyProtocol, servers: usize) -> Plan {
     plan
 }
 
-/// What a connection for a client begins with, who is at this address.
+/// Returns the announcement of a connection for a client with this address.
 fn of(client: usize, address: &str, version: ProxyProtocol) -> Option<Announcement> {
     let address = address.parse().expect("an address with a port");
     Some(Announcement { version, whose: Whose::Client { address, socket: SOCKETS + client as u64 } })
 }
 
-/// The same of one that comes by itself.
+/// Returns the announcement of a client without a proxy.
 fn itself(world: &World, client: usize, version: ProxyProtocol) -> Option<Announcement> {
     of(client, &SocketAddr::new(world.peer, world.clients[client].port).to_string(), version)
 }
@@ -56,7 +57,8 @@ fn each_connection_names_its_client() {
     }
 }
 
-/// A proxy that is trusted speaks for several clients on one connection: none has a request on the connection of another.
+/// A trusted proxy forwards for several clients on one connection: none has a request on the
+/// connection of another.
 #[test]
 fn a_proxy_speaks_for_several() {
     let mut plan = told(Pool::Pinned, ProxyProtocol::V2, 1);
@@ -91,7 +93,7 @@ fn a_proxy_speaks_for_several() {
             Some(Some(format!("{n:08}")))
         );
     }
-    // Asked at once, they still go one after the other.
+    // Sent at once, they are still forwarded one after the other.
     for n in 10..20 {
         world.ask(client, "GET", &format!("/v?n={n:08}"), &format!("X-Forwarded-For: 198.51.100.{n}\r\n"));
     }
@@ -125,7 +127,7 @@ fn who_has_no_address() {
     world.finish();
 }
 
-/// What is sent again after a loss, or to another server, is announced as before.
+/// A request that is sent again after a loss, or to another server, is announced as before.
 #[test]
 fn what_is_sent_again() {
     let mut world = World::started(told(Pool::Pinned, ProxyProtocol::V2, 2), 1, 1);
@@ -145,7 +147,7 @@ fn what_is_sent_again() {
     world.finish();
 }
 
-/// Who stands in is told as its own upstream says, or not.
+/// A fallback announces as its own upstream says, or not at all.
 #[test]
 fn who_stands_in() {
     let mut plan = told(Pool::Pinned, ProxyProtocol::V1, 3);
@@ -184,7 +186,7 @@ fn who_stands_in() {
     world.finish();
 }
 
-/// From a reload on connections begin as it says, and those of before carry no more requests.
+/// From a reload on connections are announced as it says, and earlier ones carry no more requests.
 #[test]
 fn a_reload_changes_it() {
     let mut world = World::started(told(Pool::Pinned, ProxyProtocol::V1, 1), 1, 1);

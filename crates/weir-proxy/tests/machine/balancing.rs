@@ -1,6 +1,6 @@
 //! Proves: which server gets a request, over one worker and several: shares by weight, backups, slow start, keys, load,
-//! response times, and what stands behind a request that nothing may follow. How: worlds of servers that are slow, silent or
-//! away, and what arrived at each. docs/connections.md, docs/failover.md.
+//! response times, and requests behind one that nothing may follow. How: worlds of servers that are slow, silent or
+//! down, and the requests at each. docs/semantics.md §3, §5.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::standing::Order;
@@ -12,7 +12,7 @@ use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
 const SECOND_US: u64 = 1_000_000;
 
-/// As many servers as weights.
+/// Returns a plan with one server for each weight.
 fn weighted(weights: &[u32], connections: u32) -> Plan {
     let mut plan = plan(weights.len(), connections);
     for (n, weight) in weights.iter().enumerate() {
@@ -35,19 +35,19 @@ fn arrived(world: &World) -> Vec<usize> {
     counts
 }
 
-/// What arrived at each server meanwhile.
+/// Returns the requests that arrived at each server during `run`.
 fn during(world: &mut World, run: impl FnOnce(&mut World)) -> Vec<usize> {
     let before = arrived(world);
     run(world);
     arrived(world).iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-/// A server that takes so long for each answer.
+/// A server that takes this long for each response.
 fn slow(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> + 'static {
     move |seen| seen.complete.then(|| vec![Do::Delay(us), Do::Answer(answer(seen.request))])
 }
 
-/// The server goes away, or comes back after a while.
+/// The server goes down, or recovers after a while.
 fn shut(world: &mut World, server: usize) {
     world.servers[server].door = Door::Refuses;
     for conn in world.open_conns() {
@@ -70,7 +70,7 @@ fn open(world: &mut World, server: usize) {
     panic!("server {server} is not connected to");
 }
 
-/// One request after the other.
+/// Sends one request after the other.
 fn ask_each(world: &mut World, clients: &[usize], count: usize) {
     for n in 0..count {
         world.get(clients[n % clients.len()], &format!("{n:08}"));
@@ -78,7 +78,7 @@ fn ask_each(world: &mut World, clients: &[usize], count: usize) {
     }
 }
 
-/// Clients that ask again as soon as they have an answer.
+/// Clients that send again as soon as they have a response.
 fn ask_all(world: &mut World, clients: &[usize], us: u64) {
     let end_us = world.now_us + us;
     let mut asked: Vec<usize> = clients.iter().map(|client| world.clients[*client].replies.len()).collect();
@@ -94,7 +94,7 @@ fn ask_all(world: &mut World, clients: &[usize], us: u64) {
     world.run_for(SECOND_US);
 }
 
-/// Weights 70, 20 and 10 over 10,000 requests: within a point, also when some workers own no connection to some servers.
+/// Weights 70, 20 and 10 over 10,000 requests: within a point, even if some workers own no connection to some servers.
 #[test]
 fn shares_follow_the_weights() {
     for (workers, connections) in [(1, 4), (2, 1), (3, 5), (4, 2)] {
@@ -134,7 +134,7 @@ fn a_backup_stands_in() {
     }
 }
 
-/// A server that closes its only connection and takes a new one at once is not away: no backup is needed.
+/// A server that closes its only connection and accepts a new one at once is not down: no backup is needed.
 #[test]
 fn a_backup_is_not_used_between_two_connections() {
     let mut plan = weighted(&[50, 50], 1);
@@ -154,7 +154,7 @@ fn a_backup_is_not_used_between_two_connections() {
     world.finish();
 }
 
-/// A retry goes to the backup only when no other server is there for it.
+/// A retry uses the backup only when no other server is available for it.
 #[test]
 fn a_retry_prefers_others_to_the_backup() {
     let mut plan = weighted(&[50, 50, 50], 2);
@@ -190,8 +190,8 @@ fn a_retry_crosses_workers_before_it_takes_a_backup() {
     world.finish();
 }
 
-/// After it was away, a server's share grows from a tenth to the whole over `slow-start`, on workers with and without
-/// connections of their own to it; connections that are made anew in between begin nothing.
+/// After it was down, a server's share grows from a tenth to the whole over `slow-start`, on workers with and without
+/// connections of their own to it; replaced connections in between restart nothing.
 #[test]
 fn slow_start() {
     for (workers, connections) in [(1, 2), (2, 1)] {
@@ -218,8 +218,8 @@ fn slow_start() {
     }
 }
 
-/// Who comes to servers that serve already begins with a tenth, too: one that was never there, and one that was. One that takes over a name
-/// does not.
+/// A server that joins servers in use also begins with a tenth: a new one, and one that returns. One that takes over a
+/// name does not.
 #[test]
 fn slow_start_of_who_comes() {
     for workers in [1, 2] {
@@ -254,7 +254,8 @@ fn slow_start_of_who_comes() {
     }
 }
 
-/// Requests go where no request stands behind which nothing may be sent; that one goes where nothing is unanswered.
+/// Requests are sent where they do not wait behind a request that nothing may follow; such a request is sent where
+/// nothing is unanswered.
 #[test]
 fn queues_without_a_post_come_first() {
     for balance in [Method::Ratio, Method::Least] {
@@ -283,7 +284,7 @@ fn queues_without_a_post_come_first() {
     }
 }
 
-/// A POST goes to the server with an idle connection, also out of turn.
+/// A POST is sent to the server with an idle connection, also out of turn.
 #[test]
 fn a_post_goes_where_nothing_is_unanswered() {
     let mut world = World::started(weighted(&[50, 50], 1), 1, 1);
@@ -315,7 +316,7 @@ fn server_of(world: &mut World, client: usize, target: &str, fields: &str) -> us
 /// Target and fields of the n-th request.
 type PendingRequest = dyn Fn(usize) -> (String, String);
 
-/// One key, one server: on every worker, whoever owns the connections, and after a new start.
+/// One key, one server: on every worker, whichever owns the connections, and after a restart.
 #[test]
 fn the_same_key_goes_to_the_same_server() {
     let cases: [(Key, &PendingRequest); 4] = [
@@ -359,7 +360,7 @@ fn a_claimed_address_is_not_believed() {
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
 }
 
-/// When one of ten servers goes, only its keys move; when it comes back, they do.
+/// When one of ten servers is removed, only its keys move; when it returns, they do.
 #[test]
 fn keys_of_a_server_that_goes_move_and_return() {
     let mut world = World::started(balanced(10, 1, Method::Hash(Key::Uri)), 1, 1);
@@ -378,7 +379,7 @@ fn keys_of_a_server_that_goes_move_and_return() {
     world.finish();
 }
 
-/// The servers in the order of a key: where it goes when those before are out of use.
+/// Returns the servers in the order of a key: the next ones when those before are out of use.
 fn order_of(world: &mut World, client: usize, fields: &str) -> Vec<usize> {
     let mut order = Vec::new();
     for _ in 0..world.servers.len() {
@@ -396,7 +397,7 @@ fn by_user(connections: u32) -> Plan {
     plan
 }
 
-/// Which servers saw requests with this nonce, in the order in which they did.
+/// Returns the servers that saw requests with this nonce, in that order.
 fn servers_of(world: &World, nonce: &str) -> Vec<usize> {
     let mut seen = world.seen_by(nonce);
     seen.dedup();
@@ -412,7 +413,8 @@ fn earn_depth(world: &mut World, node: usize, fields: &str) {
     }
 }
 
-/// A retry goes to the next server in the order of its key, and one that fails there to the one after that, on every worker.
+/// A retry moves to the next server in the order of its key, and one that fails there to the one after that, on every
+/// worker.
 #[test]
 fn retries_follow_the_order_of_the_key() {
     for (workers, connections) in [(1, 4), (2, 4), (2, 1), (3, 1)] {
@@ -439,7 +441,7 @@ fn retries_follow_the_order_of_the_key() {
     }
 }
 
-/// What stood behind an answer with which its server ended the connection in order stays with that server.
+/// Requests behind a response with which the server closed the connection in order remain with that server.
 #[test]
 fn what_is_sent_again_without_a_failure_stays_with_its_key() {
     for workers in [1, 2] {
@@ -464,7 +466,7 @@ fn what_is_sent_again_without_a_failure_stays_with_its_key() {
     }
 }
 
-/// What leaves from behind a late answer goes to the next server in the order of its key.
+/// A request that escapes from behind a late response moves to the next server in the order of its key.
 #[test]
 fn escapes_follow_the_order_of_the_key() {
     for user in 0..4 {
@@ -493,14 +495,14 @@ fn escapes_follow_the_order_of_the_key() {
     }
 }
 
-/// Requests for one popular key don't pile up at one server.
+/// Requests for one popular key do not pile up at one server.
 #[test]
 fn a_popular_key_does_not_overload_its_server() {
     let mut world = World::started(balanced(4, 4, Method::Hash(Key::Uri)), 1, 1);
     for server in 0..4 {
         world.servers[server].serve = Box::new(|_| Some(vec![Do::Silence]));
     }
-    // What waits for a silent server counts too.
+    // Requests that wait for a silent server count as well.
     for _ in 0..80 {
         let client = world.client();
         world.get(client, "00000000");
@@ -524,13 +526,13 @@ fn least_outstanding() {
                 world.settle();
             }
         });
-        // At the second choice it has one more than the others for good.
+        // At the second choice it has one more than the others, permanently.
         assert!(counts[0] <= 1 + usize::from(workers), "{counts:?} on {workers} workers");
         world.finish();
     }
 }
 
-/// `dynamic`: at least 80 % of the load leaves a server that becomes ten times slower, and comes back; also for a worker
+/// `dynamic`: at least 80 % of the load leaves a server that becomes ten times slower, and returns; also for a worker
 /// that has no connection to it.
 #[test]
 fn load_leaves_a_slow_server() {
@@ -558,7 +560,7 @@ fn load_leaves_a_slow_server() {
     }
 }
 
-/// Whatever the method: every answer is that of its request, over several workers, while servers come and go.
+/// With any method, every response belongs to its request, over several workers, while servers come and go.
 #[test]
 fn every_method_delivers() {
     let predict =
@@ -587,7 +589,7 @@ fn every_method_delivers() {
     }
 }
 
-/// Servers with a sticky cookie called `srv`.
+/// Servers with a sticky cookie named `srv`.
 fn sticky(servers: usize, connections: u32, allow_failover: bool) -> Plan {
     let mut plan = balanced(servers, connections, Method::Ratio);
     let upstream = &mut plan.upstreams[0];
@@ -596,7 +598,7 @@ fn sticky(servers: usize, connections: u32, allow_failover: bool) -> Plan {
     plan
 }
 
-/// The value that the last reply binds to, if it does.
+/// Returns the value that the last reply binds to, if any.
 fn binding(world: &World, client: usize) -> Option<String> {
     let set = world.clients[client].replies.last().unwrap().fields.first("set-cookie")?;
     let value = set.strip_prefix("srv=").unwrap().split(';').next().unwrap();
@@ -604,13 +606,13 @@ fn binding(world: &World, client: usize) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// Asks with the cookie and says which server was asked, and what it binds to now.
+/// Sends a request with the cookie; returns the server that got it, and the new binding.
 fn ask_bound(world: &mut World, client: usize, cookie: &str) -> (usize, Option<String>) {
     let server = server_of(world, client, "/v?n=00000001", &format!("Cookie: x=y; srv={cookie}\r\n"));
     (server, binding(world, client))
 }
 
-/// A session stays with its server, on every worker, whoever owns the connections; one without a valid cookie gets one.
+/// A session keeps its server, on every worker, whichever owns the connections; one without a valid cookie gets one.
 #[test]
 fn a_session_stays_with_its_server() {
     for (workers, connections) in [(1, 2), (3, 1)] {
@@ -636,7 +638,7 @@ fn a_session_stays_with_its_server() {
     }
 }
 
-/// With `pool` pinned a session goes before the connection that its client has; that one is given up.
+/// With `pool` pinned a session overrides the connection that its client has, which is closed.
 #[test]
 fn a_session_is_stronger_than_a_pinned_connection() {
     let mut plan = sticky(3, 1, true);
@@ -659,7 +661,8 @@ fn a_session_is_stronger_than_a_pinned_connection() {
     world.finish();
 }
 
-/// When its server can't be used, a session goes to another one and stays there; with `allow-failover off` it gets 502.
+/// When its server cannot be used, a session moves to another one and is bound to that; with `allow-failover off` it
+/// gets 502.
 #[test]
 fn a_session_whose_server_goes_away() {
     for (workers, connections) in [(1, 2), (2, 1)] {
@@ -692,8 +695,8 @@ fn a_session_whose_server_goes_away() {
     }
 }
 
-/// A request whose connection is lost stays with the server of its session while that has others; when it fails there
-/// too, another server gets it and the session.
+/// A request whose connection is lost remains with the server of its session while that has other connections; when it
+/// fails there again, another server gets it and the session.
 #[test]
 fn a_lost_connection_does_not_end_a_session() {
     let mut world = World::started(sticky(3, 4, true), 1, 1);
@@ -734,7 +737,7 @@ fn a_draining_server_keeps_its_sessions() {
     world.finish();
 }
 
-/// A cookie comes with the final answer only, also with a switch of protocols, and not with answers of weir's own.
+/// A cookie comes with the final response only, including a switch of protocols, and not with weir's own responses.
 #[test]
 fn which_answers_bind() {
     let mut world = World::started(sticky(2, 1, true), 1, 1);

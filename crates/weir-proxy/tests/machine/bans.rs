@@ -1,7 +1,7 @@
-//! Proves: who is refused too often is offered to be banned, once and by his network; who is banned is reset when he connects and whatever he has,
-//! until his time is over; whom a trusted proxy speaks for gets 403, and nobody else is touched
-//! (docs/bans.md). How: a limit that
-//! one request passes, and sets of bans by hand.
+//! Proves: a client that is refused too often is proposed for a ban, once and by its network. A
+//! banned client is reset on connect, together with all that it has open, until its ban ends. One
+//! behind a trusted proxy gets 403, and no other client is affected (docs/semantics.md §22). How: a
+//! limit that one request passes, and sets of bans by hand.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ fn block(text: &str) -> Block {
     Block::read(text, 32, 64).expect("a block")
 }
 
-/// One request a second, and three refusals a minute are borne.
+/// One request a second, and three refusals a minute are tolerated.
 fn limited(change: impl FnOnce(&mut ShieldPlan)) -> Plan {
     let one = LimitPlan::new("one", Terms::Requests(Rate::new(1, SECOND_US, 1, false)));
     let mut shield = ShieldPlan::new(vec![one], 1024);
@@ -56,7 +56,7 @@ fn who_is_refused_too_often_is_offered_once() {
     let mut world = World::started(limited(|_| {}), 2, 1);
     world.peer = address("192.0.2.7");
     let clients = [world.client_of(0), world.client_of(1)];
-    // One is served and three refusals are borne, over all workers.
+    // One is served and three refusals are tolerated, over all workers.
     for number in 0..4 {
         world.get(clients[number % 2], "a");
         world.settle();
@@ -74,7 +74,7 @@ fn who_is_refused_too_often_is_offered_once() {
     (0..3).for_each(|_| world.get(clients[0], "c"));
     world.settle();
     assert_eq!(offered(&mut world).len(), 1, "nobody has banned him: once more after a second");
-    // An operator forgives.
+    // An operator lifts the ban.
     world.run_for(SECOND_US);
     world.nodes[0].parts.plan.shield.as_ref().expect("limits").forgive(block("192.0.2.7"));
     (0..3).for_each(|_| world.get(clients[1], "d"));
@@ -130,7 +130,7 @@ fn a_limit_that_bans_does_so_at_once() {
     world.finish();
 }
 
-/// Of connections, too: there nobody is asked yet.
+/// Also for connections: at that point no request has been sent.
 #[test]
 fn a_limit_of_connections_bans() {
     let mut open = LimitPlan::new("open", Terms::Open(1));
@@ -186,7 +186,8 @@ fn what_a_banned_client_has_is_reset() {
     world.finish();
 }
 
-/// More connections than are looked at in a turn: none is missed, also when sets come while they are gone through.
+/// More connections than are checked in a turn: none is missed, even if sets arrive while they are
+/// being checked.
 #[test]
 fn many_connections_are_cut_in_slices() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -229,7 +230,8 @@ fn whom_a_trusted_proxy_speaks_for_gets_403() {
     world.finish();
 }
 
-/// What an untrusted client says of others hits nobody: the offender is who is connected.
+/// Claims of an untrusted client about others affect no other client: the offender is the connected
+/// one.
 #[test]
 fn what_clients_say_of_others_bans_nobody() {
     let mut world = World::started(limited(|_| {}), 1, 1);
@@ -250,7 +252,7 @@ fn what_clients_say_of_others_bans_nobody() {
     world.finish();
 }
 
-/// Whom a trusted proxy speaks for is offered by what it says, and the proxy never is.
+/// A client behind a trusted proxy is proposed by the proxy's statement, and the proxy never is.
 #[test]
 fn behind_a_trusted_proxy_the_client_is_offered() {
     let mut world = World::started(trusting("192.0.2.1", limited(|shield| shield.limits[0].over = Over::Ban)), 1, 1);

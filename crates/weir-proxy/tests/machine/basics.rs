@@ -1,4 +1,5 @@
-//! Proves that the harness and the plain paths work: one answer for each request, in order, bytes judged on both sides.
+//! Proves that the harness and the plain paths work: one response for each request, in order, bytes
+//! judged on both sides.
 
 use weir_check::upstreams::check_honest;
 

@@ -1,6 +1,6 @@
-//! Proves: a server gets as many connections as its requests need and no more, what holds a connection keeps nobody from
-//! the others, and a connection that its server is about to close carries nothing that can't be repeated. How: servers of each
-//! kind, step by step.
+//! Proves: a server gets as many connections as its requests need and no more, a held connection
+//! keeps no request from the others, and a connection that its server is about to close carries
+//! nothing that cannot be repeated. How: servers of each kind, step by step.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};
@@ -8,7 +8,7 @@ use weir_proxy::plan::{PipelineMode, Plan};
 use crate::world::{Do, Rng, Seen, World, answer, honest, plan};
 
 pub const SECOND: u64 = 1_000_000;
-/// Of a stream of events.
+/// The beginning of a stream of events.
 const BEGINNING: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
 
 /// One server with these numbers of connections.
@@ -23,7 +23,7 @@ pub fn open(world: &World) -> usize {
     world.open_conns().len()
 }
 
-/// Each answers the request that it got, `/slow` after this time.
+/// Returns a server that answers each request, `/slow` after this time.
 pub fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let slow = seen.request.target.starts_with("/slow");
@@ -32,12 +32,12 @@ pub fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     }
 }
 
-/// The connection that carried the request with this nonce.
+/// Returns the connection that carried the request with this nonce.
 pub fn carrier(world: &World, nonce: &str) -> Option<usize> {
     world.conns.iter().position(|conn| conn.requests.iter().any(|request| request.nonce() == nonce))
 }
 
-/// The server has earned trust: its answers were clean on two connections.
+/// The server has earned trust: its responses were clean on two connections.
 fn trusted(plan: Plan) -> World {
     let mut world = World::started(plan, 1, 1);
     let clients = [world.client(), world.client()];
@@ -48,7 +48,7 @@ fn trusted(plan: Plan) -> World {
     world
 }
 
-/// `GET /slow` by a client of its own; it has no answer at once.
+/// Sends `GET /slow` from a new client; it has no response at once.
 pub fn ask_slow(world: &mut World, nonce: &str) -> usize {
     let client = world.client();
     world.ask(client, "GET", &format!("/slow?n={nonce}"), "");
@@ -90,7 +90,8 @@ fn an_exact_number_is_made_in_advance_and_again() {
     world.finish();
 }
 
-/// A single-threaded server that ends each connection after its answer waits on none that nobody uses.
+/// A single-threaded server that ends each connection after its response never waits on an unused
+/// one.
 #[test]
 fn a_server_of_one_answer_a_connection_has_no_idle_one() {
     for workers in [1, 2] {
@@ -114,7 +115,8 @@ fn a_server_of_one_answer_a_connection_has_no_idle_one() {
     }
 }
 
-/// Long polls have all connections that may be shared, each of which ends with its answer: no connection is made that nothing can be put on.
+/// Long polls have all connections that may be shared, each of which ends with its response: no
+/// connection is made that nothing can use.
 #[test]
 fn connections_that_can_not_be_used_are_not_made() {
     let mut world = World::started(breathing(1, 2, 64), 1, 1);
@@ -144,7 +146,7 @@ fn connections_that_can_not_be_used_are_not_made() {
     world.finish();
 }
 
-/// POSTs that take long hold connections; those that share always have some.
+/// POSTs that take long hold connections; requests that share always have some.
 #[test]
 fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);
@@ -165,7 +167,8 @@ fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
     assert!(world.conns.iter().all(|conn| conn.requests.iter().skip(1).all(|request| request.method != "POST")));
 }
 
-/// Those beyond the shared are many or few: no number of them leaves less room to what goes alone than a smaller one.
+/// Those beyond the shared ones are many or few: a higher number never leaves less room for
+/// requests that go alone than a smaller one.
 #[test]
 fn one_connection_more_is_room_for_one_more() {
     for (max, alone) in [(4, 4), (5, 4), (6, 4), (8, 4), (9, 5)] {
@@ -180,7 +183,7 @@ fn one_connection_more_is_room_for_one_more() {
     }
 }
 
-/// One worker of several has the only connection that is shared, and all of those that may be held.
+/// One worker of several has the only shared connection, and all of those that may be held.
 #[test]
 fn all_that_may_be_made_can_be_made() {
     let mut world = World::started(breathing(1, 1, 8), 4, 1);
@@ -197,7 +200,7 @@ fn all_that_may_be_made_can_be_made() {
     check_honest("cccc0000", &world.clients[client].replies[0]).unwrap();
 }
 
-/// What is held takes nobody's place, also where each connection may have one request only.
+/// Held connections take no room from others, even if each connection may have only one request.
 #[test]
 fn what_is_held_does_not_fill_a_server() {
     let mut narrow = breathing(1, 4, 64);
@@ -218,7 +221,7 @@ fn what_is_held_does_not_fill_a_server() {
     }
 }
 
-/// Event streams opened together: each begins, and what is asked beside them is answered at once.
+/// Event streams opened together: each begins, and requests beside them are answered at once.
 #[test]
 fn endless_answers_are_set_apart() {
     let mut deep = breathing(1, 4, 64);
@@ -246,7 +249,8 @@ fn endless_answers_are_set_apart() {
     }
 }
 
-/// What nobody has seen before a request is put behind it: nothing is sent behind a long poll that has been waiting.
+/// A request is put behind one that was never seen before, but nothing is sent behind a long poll
+/// that has been waiting.
 #[test]
 fn nothing_is_put_behind_what_is_late_already() {
     let mut deep = breathing(1, 2, 64);
@@ -272,7 +276,8 @@ fn nothing_is_put_behind_what_is_late_already() {
     world.finish();
 }
 
-/// Where long polls are many of the answers, they are still no reason to wait: neither behind one, nor in the line.
+/// Even if long polls are many of the responses, they are no reason to wait: neither behind one,
+/// nor in the line.
 #[test]
 fn polls_that_are_usual_are_late_as_well() {
     for (mode, polls) in [(PipelineMode::Depth(16), 8), (PipelineMode::Off, 20)] {
@@ -308,7 +313,7 @@ fn polls_that_are_usual_are_late_as_well() {
     }
 }
 
-/// Three times the server closes a connection that has rested for two seconds.
+/// Three times the server closes a connection that was idle for two seconds.
 fn end_after_rests(world: &mut World, client: usize) {
     for n in 0..3 {
         world.get(client, &format!("{n:08}"));
@@ -319,8 +324,8 @@ fn end_after_rests(world: &mut World, client: usize) {
     }
 }
 
-/// Three times the server closes after two seconds: from then on weir closes first, and what can't be repeated gets a connection
-/// that has not rested for long.
+/// Three times the server closes after two seconds: from then on weir closes first, and requests
+/// that cannot be repeated get a connection that was not idle for long.
 #[test]
 fn idle_limits_are_learned() {
     let mut world = World::started(breathing(1, 1, 1), 1, 1);
@@ -336,7 +341,8 @@ fn idle_limits_are_learned() {
     world.finish();
 }
 
-/// One that weir closes before its server does, unused, is not made again before a request needs it either, but for an exact number.
+/// A connection that weir closes before its server does, unused, is also not made again before a
+/// request needs it, except with an exact number.
 #[test]
 fn idle_connections_are_not_made_for_ever() {
     for connections in [1, 4] {
@@ -361,7 +367,7 @@ fn a_post_gets_no_connection_that_has_rested() {
     for (rest_us, same) in [(SECOND / 2, true), (3 * SECOND, false)] {
         let mut world = World::started(breathing(1, 1, 1), 1, 1);
         let client = world.client();
-        // It is known to live for more than one answer.
+        // It is known to last for more than one response.
         for nonce in ["00000000", "00000001"] {
             world.get(client, nonce);
             world.settle();
@@ -380,7 +386,8 @@ fn a_post_gets_no_connection_that_has_rested() {
     }
 }
 
-/// A server that ends each connection behind its answer and does not say so: no POST meets the end.
+/// A server that ends each connection behind its response and does not announce it: no POST meets
+/// the end.
 #[test]
 fn a_post_does_not_meet_an_end_without_a_word() {
     for (after, delay_us) in [(1, 0), (1, 200), (3, 0), (3, 200)] {
@@ -427,7 +434,7 @@ fn unused_connections_are_not_made_for_ever() {
     world.finish();
 }
 
-/// A worker that has none of its own asks another one, and has its own by the next time.
+/// A worker without connections of its own asks another one, and has its own by the next time.
 #[test]
 fn each_worker_has_its_own_soon() {
     let mut world = World::started(breathing(1, 4, 8), 2, 1);
@@ -444,10 +451,11 @@ fn each_worker_has_its_own_soon() {
     world.finish();
 }
 
-/// A body that dribbles is judged over each ten seconds, from the first on: also one that began fast.
+/// A body that trickles is judged over each ten seconds, from the first on: also one that began
+/// fast.
 #[test]
 fn a_body_that_dribbles_is_found_in_time() {
-    // Bytes a second, of them at first, and when it must have been found.
+    // Bytes a second, bytes at first, and the time by which it must have been found.
     for (rate, first, by_us) in [(5, 0, Some(11)), (150, 0, None), (5, 5_000, Some(21)), (5, 100_000, Some(21))] {
         let mut world = World::started(breathing(1, 4, 8), 1, 1);
         world.serve(honest);
@@ -468,23 +476,24 @@ fn a_body_that_dribbles_is_found_in_time() {
     }
 }
 
-/// How a server ends a connection.
+/// The way in which a server ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It says so with the last answer.
+    /// It announces it with the last response.
     Announced,
-    /// That is HTTP/1.0, and says nothing else.
+    /// As HTTP/1.0, and without any other announcement.
     Old,
-    /// Without a word, so many microseconds behind the last answer.
+    /// Without an announcement, this many microseconds behind the last response.
     Fin(u64),
-    /// The same with a reset.
+    /// Likewise with a reset.
     Rst(u64),
-    /// As soon as further requests stand behind the last one: they are not read.
+    /// As soon as further requests are behind the last one: they are not read.
     Unread,
 }
 
-/// POSTs of clients that ask all the time, with GETs of others beside them, of a server that ends each connection so after about so many
-/// answers: how many of so many got none, and how many were executed twice.
+/// Sends POSTs of clients without pause, with GETs of others beside them, to a server that ends
+/// each connection in this way after about `answers` responses. Returns how many of `posts` got
+/// none, and how many were executed twice.
 fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usize, usize) {
     let mut world = World::started(breathing(1, 8, 16), 1, 1);
     let mut rng = Rng(answers + spread);
@@ -539,8 +548,9 @@ fn posts_beside_gets(way: Way, answers: u64, spread: u64, posts: usize) -> (usiz
     (lost, twice)
 }
 
-/// 10,000 POSTs to servers that end connections in each way: none is executed twice, and none is lost, but for those
-/// of the four clients that are on their way when a server first ends a connection without a word and by chance.
+/// 10,000 POSTs to servers that end connections in each way: none is executed twice, and none is
+/// lost, except those of the four clients that are in flight when a server first ends a connection
+/// without announcement and by chance.
 #[test]
 fn ten_thousand_posts_beside_gets() {
     let said = [Way::Announced, Way::Old];

@@ -1,6 +1,7 @@
-//! Proves: what may be stored is fetched once and then answered from the store, as the RFC has it and in the order of requests; what may not
-//! goes to the one who has asked; many who want the same are one request, over all workers; nothing is served that a connection out of step
-//! has brought; and failures reach everybody who waits. How: plans with a cache, answers written by the test, judged byte by byte.
+//! Proves: a storable response is fetched once and then served from the store, as the RFC says and in the order of
+//! requests; any other goes only to its client. Many requests for the same are one request, over all workers; nothing
+//! from a connection out of step is served; and failures reach all waiting clients. How: plans with a cache, responses
+//! written by the test, judged byte by byte.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,13 +31,13 @@ fn cached(connections: u32, change: impl FnOnce(&mut CacheRules)) -> Plan {
     }
 }
 
-/// An answer with these lines and this body.
+/// A response with these lines and this body.
 fn reply(status: u16, lines: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// Every path answers with these lines and its target with a count of requests.
+/// Every path responds with these lines and its target with a count of requests.
 fn counting(world: &mut World, lines: &'static str) -> Rc<Cell<u32>> {
     let count = Rc::new(Cell::new(0));
     let asked = Rc::clone(&count);
@@ -49,7 +50,7 @@ fn counting(world: &mut World, lines: &'static str) -> Rc<Cell<u32>> {
     count
 }
 
-/// What clients got: status, body and what Cache-Status says.
+/// Returns the clients' results: status, body and Cache-Status.
 fn got(world: &World, client: usize) -> Vec<(u16, String, String)> {
     let replies = world.clients[client].replies.iter();
     replies
@@ -103,7 +104,7 @@ fn the_second_is_a_hit() {
     }
 }
 
-/// Hits behind a miss wait for it; the miss is not held up by anything.
+/// Hits behind a miss wait for it; nothing delays the miss.
 #[test]
 fn hits_keep_the_order() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -120,7 +121,8 @@ fn hits_keep_the_order() {
     world.finish();
 }
 
-/// A body that is larger than all windows, to readers of whom one takes nothing: the server is not held up, and each gets all of it.
+/// A body that is larger than all windows, for readers of which one takes nothing: the server is not delayed, and each
+/// gets all of it.
 #[test]
 fn large_bodies() {
     for (workers, chunked) in [(1, false), (1, true), (2, false)] {
@@ -162,7 +164,8 @@ fn large_bodies() {
     }
 }
 
-/// What is not for the store goes to each by himself, and nobody waits for anybody a second time.
+/// A response that is not storable is fetched separately for each client, and no client waits for another a second
+/// time.
 #[test]
 fn what_is_private_is_asked_for_each() {
     for workers in [1, 2] {
@@ -186,7 +189,7 @@ fn is_get(request: &Request) -> bool {
     request.method == "GET"
 }
 
-/// A herd is one request, whoever of it leaves.
+/// A herd is one request, whichever clients leave it.
 #[test]
 fn a_herd_is_one_request() {
     for workers in [1, 3] {
@@ -213,7 +216,7 @@ fn a_herd_is_one_request() {
     }
 }
 
-/// What was asked in the name of one who has left is for none of those who have waited with him.
+/// A response that was fetched for a client that has left is for none of those that have waited with it.
 #[test]
 fn who_waits_gets_nothing_of_one_who_has_left() {
     for lines in ["Cache-Control: private\r\n", "Cache-Control: max-age=60\r\nVary: Cookie\r\n"] {
@@ -234,7 +237,7 @@ fn who_waits_gets_nothing_of_one_who_has_left() {
     }
 }
 
-/// When nobody waits any more, what is fetched is given up, and the next one asks anew.
+/// When no client waits any more, the fetch is aborted, and the next client starts a new one.
 #[test]
 fn nobody_waits() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -253,7 +256,7 @@ fn nobody_waits() {
     world.finish();
 }
 
-/// A failure is one for all who wait, and not a request of each.
+/// A failure is one for all waiting clients, and not a request of each.
 #[test]
 fn a_failure_reaches_all() {
     for workers in [1, 3] {
@@ -272,7 +275,7 @@ fn a_failure_reaches_all() {
     }
 }
 
-/// A body that breaks off is stored for nobody, and those who are getting it notice.
+/// A truncated body is stored for no one, and its current readers notice.
 #[test]
 fn a_broken_body() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -290,7 +293,8 @@ fn a_broken_body() {
     world.finish();
 }
 
-/// By the fields that Vary names each gets his own, and the server sees few ways to say which codings are taken.
+/// Each client gets a response by its values of the fields in Vary, and the server sees few spellings of accepted
+/// codings.
 #[test]
 fn variants() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -319,7 +323,7 @@ fn variants() {
     world.finish();
 }
 
-/// What one client wants to have of an answer shapes nobody else's; and what a route sets is what the server varies by.
+/// One client's wishes for a response affect no other; and the server varies by the values that a route sets.
 #[test]
 fn what_shapes_answers_is_not_asked() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -333,7 +337,7 @@ fn what_shapes_answers_is_not_asked() {
     let request = world.requests().next().expect("asked");
     assert!(!request.fields.has("if-none-match") && !request.fields.has("if-modified-since"));
     assert_eq!(request.fields.all("x-forwarded-host"), ["a"]);
-    // Parts of what is not stored are nobody's affair here.
+    // Parts of a response that is not stored are handled by the server alone.
     world.ask(client, "GET", "/b", "Range: bytes=0-0\r\n");
     world.run_for(50_000);
     let request = world.requests().last().expect("asked");
@@ -341,7 +345,7 @@ fn what_shapes_answers_is_not_asked() {
     world.finish();
 }
 
-/// Tags in fields of others than RFC 9875 are for the store alone, whether the answer comes from there or not.
+/// Tags in fields other than those of RFC 9875 are for the store alone, whether the response comes from there or not.
 #[test]
 fn tags_stay_here() {
     let plan = cached(1, |rules| rules.tags = vec![TagField::CacheGroups, TagField::SurrogateKey]);
@@ -363,7 +367,7 @@ fn tags_stay_here() {
     world.finish();
 }
 
-/// Credentials: what is for one is not for others, unless the answer allows it.
+/// Credentials: a response for one client is not for others, unless it permits that.
 #[test]
 fn credentials() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -374,12 +378,12 @@ fn credentials() {
     assert_eq!(last(&world, client).2, "weir; fwd=uri-miss; detail=authorization");
     world.ask(client, "GET", "/a", "");
     world.run_for(50_000);
-    // That one has shown who he is keeps nobody else's from the store.
+    // The credentials of that client keep no other client's response from the store.
     assert_eq!(last(&world, client), (200, "/a 2".into(), "weir; fwd=uri-miss; ttl=60; stored".into()));
     world.finish();
 }
 
-/// Validation: one request on conditions, whose 304 makes what is stored fresh again.
+/// Validation: one conditional request, whose 304 makes the stored response fresh again.
 #[test]
 fn validation() {
     for workers in [1, 2] {
@@ -403,7 +407,7 @@ fn validation() {
         assert_eq!(last(&world, client), (200, "body".into(), "weir; fwd=stale; fwd-status=304; ttl=2".into()));
         world.ask(client, "GET", "/a", "Cache-Control: no-cache\r\n");
         world.run_for(100_000);
-        // Confirmed a moment ago: not asked for again because a client wants it.
+        // Confirmed a moment ago: not revalidated because a client wants it.
         assert_eq!(last(&world, client).2, "weir; hit; ttl=2");
         world.run_for(1_200_000);
         world.ask(client, "GET", "/a", "Cache-Control: no-cache\r\n");
@@ -414,7 +418,7 @@ fn validation() {
     }
 }
 
-/// Stale while it is fetched anew, by one request; and stale while the server fails.
+/// Stale while it is refetched, by one request; and stale while the server fails.
 #[test]
 fn stale_answers() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -457,7 +461,7 @@ fn stale_answers() {
     world.finish();
 }
 
-/// Whoever changes something reads what he has written.
+/// A client that changes a resource reads its own change.
 #[test]
 fn changes() {
     for workers in [1, 2] {
@@ -496,7 +500,7 @@ fn changes() {
     }
 }
 
-/// Also what is being fetched then is not for whoever asks after it.
+/// Also, a fetch in progress at that time is not for later requests.
 #[test]
 fn changes_while_it_is_fetched() {
     for workers in [1, 2] {
@@ -528,7 +532,7 @@ fn changes_while_it_is_fetched() {
     }
 }
 
-/// A server that answers once too often is out of step: what it has sent since is for nobody.
+/// A server that responds once too often is out of step: its later responses are for no one.
 #[test]
 fn a_server_out_of_step() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -537,7 +541,7 @@ fn a_server_out_of_step() {
             let lines = "Cache-Control: max-age=60\r\n";
             let own = reply(200, lines, seen.request.target.as_bytes());
             match &*seen.request.target {
-                // The answer of another one, then its own.
+                // The response of another request, then its own.
                 "/shifted" => vec![Do::Answer(reply(200, lines, b"/secret")), Do::Delay(100_000), Do::Bytes(own)],
                 "/surplus" => vec![Do::Answer([own.clone(), own].concat())],
                 _ => vec![Do::Answer(own)],
@@ -555,7 +559,7 @@ fn a_server_out_of_step() {
     world.finish();
 }
 
-/// Streams of HTTP/2 are requests like any others, also when they are given up.
+/// Streams of HTTP/2 are requests like any others, also when they are reset.
 #[test]
 fn streams() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -579,7 +583,7 @@ fn streams() {
         assert_eq!((reply.status, reply.body.length), (200, 300_000));
     }
     assert_eq!(world.requests().count(), 1);
-    // The only one who waits gives it up.
+    // The only waiting stream is reset.
     world.open(client, 9, "/t");
     world.run_for(20_000);
     world.reset_stream(client, 9);
@@ -590,7 +594,7 @@ fn streams() {
     world.finish();
 }
 
-/// A worker that loses everything leaves nobody waiting.
+/// A worker that loses everything leaves no client waiting.
 #[test]
 fn a_worker_is_born_again() {
     let mut world = World::started(cached(1, |_| {}), 2, 1);
@@ -608,7 +612,7 @@ fn a_worker_is_born_again() {
     world.finish();
 }
 
-/// What Connection names does not reach the server, so that it is no part of what selects an answer.
+/// Fields that Connection names do not reach the server, so they do not select a response.
 #[test]
 fn what_connection_names_selects_nothing() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -630,7 +634,7 @@ fn what_connection_names_selects_nothing() {
     world.finish();
 }
 
-/// A 304 that nobody has asked for is no answer, and confirms nothing.
+/// A 304 without a conditional request is no response, and confirms nothing.
 #[test]
 fn a_304_without_conditions() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -654,7 +658,7 @@ fn a_304_without_conditions() {
     world.finish();
 }
 
-/// An error says nothing of what others will get: nobody is kept from the store by it.
+/// An error predicts nothing for others: it keeps no client from the store.
 #[test]
 fn errors_mark_nothing() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -679,7 +683,7 @@ fn errors_mark_nothing() {
     world.finish();
 }
 
-/// What the fall-back upstream answers is not stored as if it were the other's.
+/// A response of the fallback upstream is not stored as if it were the other's.
 #[test]
 fn a_fall_back_is_not_stored() {
     let mut plan = cached(1, |_| {});
@@ -707,7 +711,7 @@ fn a_fall_back_is_not_stored() {
     world.finish();
 }
 
-/// Draining ends with what is being fetched.
+/// Draining ends with the fetches in progress.
 #[test]
 fn draining_while_it_is_fetched() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -723,7 +727,8 @@ fn draining_while_it_is_fetched() {
     world.finish();
 }
 
-/// What a server does with a request of the random test: what is said of its target stands at the beginning of each body.
+/// The actions of a server for a request of the random test: the properties of its target are at the beginning of each
+/// body.
 fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
     let lines = [
         "Cache-Control: max-age=5\r\nETag: \"a\"\r\n",
@@ -759,8 +764,8 @@ fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
     all
 }
 
-/// Whatever clients, servers and workers do, nobody gets what belongs to another target, and everybody who stays is answered in order. The
-/// state is audited after each turn.
+/// Whatever clients, servers and workers do, no client gets a response for another target, and every client that stays
+/// is answered in order. The state is audited after each turn.
 #[test]
 fn whatever_happens_nobody_gets_what_is_anothers() {
     for seed in 0..150_u64 {
@@ -806,7 +811,7 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
             world.run_for(rng.below(60_000));
         }
         for client in 0..asked.len() {
-            // What one has not taken whose worker was born again is gone with that.
+            // Responses that a client has not taken are lost with its restarted worker.
             if !world.clients[client].closed {
                 world.stall(client, false);
             }
@@ -824,7 +829,8 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
     }
 }
 
-/// A stream that is reset while it is fetched leaves nothing that is not whole, and nobody waits for what nobody gets.
+/// A stream that is reset during its fetch leaves nothing incomplete, and no client waits for a response that none
+/// gets.
 #[test]
 fn a_fetch_that_was_given_up_is_nobodys() {
     let whole = || {
@@ -832,7 +838,7 @@ fn a_fetch_that_was_given_up_is_nobodys() {
         (head, b"3\r\none\r\n0\r\n\r\n".to_vec())
     };
     for workers in [1, 2] {
-        // Before a server that is silent is told, when its head comes and its end does not, and when both have come.
+        // Before a silent server hears of it, when its head arrives and its end does not, and when both have arrived.
         for (head_us, body_us) in [(10_000, 1_000), (40_000, 200_000), (10_000, 3_600_000_000)] {
             let mut world = World::started(cached(2, |_| {}), workers, 1);
             let mut is_first = true;

@@ -1,5 +1,7 @@
-//! Proves: however many wait for one fetch, they get its answer a few in each turn, all of them, and once; and a fetch goes on as long as anybody
-//! waits for it, at whichever worker. How: crowds of clients, servers that answer when the test says so, turns that are counted one by one.
+//! Proves: all clients that wait for one fetch, however many, get its response a few in each turn,
+//! and once; and a fetch continues as long as any client waits for it, at whichever worker. How:
+//! crowds of clients, servers that respond when the test says so, turns that are counted one by
+//! one.
 
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ fn answered(world: &World) -> usize {
     world.clients.iter().filter(|client| !client.replies.is_empty()).count()
 }
 
-/// So many clients, all of whom ask for the same.
+/// Returns this many clients, which all send the same request.
 fn crowd(world: &mut World, clients: usize) {
     for _ in 0..clients {
         let client = world.client();
@@ -38,7 +40,8 @@ fn crowd(world: &mut World, clients: usize) {
     assert_eq!((world.requests().count(), answered(world)), (1, 0));
 }
 
-/// Turns until all is at rest; the most readers that were answered in one of them.
+/// Makes turns until everything is idle; returns the most readers that were answered in one of
+/// them.
 fn turns(world: &mut World) -> usize {
     let mut most = 0;
     for _ in 0..200 {
@@ -69,7 +72,7 @@ fn a_crowd_is_answered_in_parts() {
     }
 }
 
-/// Also where there is no answer: each hears why, once, and nobody asks for himself.
+/// Also without a response: each client learns why, once, and none sends a request of its own.
 #[test]
 fn a_crowd_hears_of_a_failure_in_parts() {
     let mut world = World::started(cached(), 1, 1);
@@ -82,7 +85,7 @@ fn a_crowd_hears_of_a_failure_in_parts() {
     world.finish();
 }
 
-/// Of those who come and go while it is fetched none is forgotten, and none is answered twice.
+/// Of clients that come and go during the fetch none is forgotten, and none is answered twice.
 #[test]
 fn who_comes_and_goes() {
     let mut world = World::started(cached(), 1, 1);
@@ -101,7 +104,8 @@ fn who_comes_and_goes() {
     world.finish();
 }
 
-/// Who has asked first leaves, and nobody else waits there; but somebody does at another worker.
+/// The client with the first request leaves, and no other waits there; but one does at another
+/// worker.
 #[test]
 fn who_waits_elsewhere_keeps_a_fetch() {
     let mut world = World::started(cached(), 2, 1);

@@ -1,5 +1,5 @@
-//! Proves: what the cache does with what goes past it, and with what one client alone may see or say. How: plans with a cache, answers written by the
-//! test, requests as servers saw them.
+//! Proves: how the cache treats requests that bypass it, and values that concern one client only.
+//! How: plans with a cache, responses written by the test, requests as servers saw them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ fn reply(status: u16, lines: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// Asks, and gives what came: status, body, Cache-Status.
+/// Sends a request, and returns the result: status, body, Cache-Status.
 fn ask(world: &mut World, client: usize, method: &str, target: &str, lines: &str) -> (u16, String, String) {
     world.ask(client, method, target, lines);
     world.run_for(50_000);
@@ -38,13 +38,14 @@ fn ask(world: &mut World, client: usize, method: &str, target: &str, lines: &str
     (reply.status, String::from_utf8_lossy(&reply.body.bytes).into_owned(), status)
 }
 
-/// The field of the last answer.
+/// Returns the values of a field of the last response.
 fn field(world: &World, client: usize, name: &str) -> Vec<String> {
     let reply = world.clients[client].replies.last().expect("an answer");
     reply.fields.all(name).into_iter().map(str::to_owned).collect()
 }
 
-/// What the key leaves out decides about nothing: the server that writes it into its page is not told.
+/// Parts that the key leaves out affect nothing: a server that would write them into its page does
+/// not see them.
 #[test]
 fn what_the_key_leaves_out_is_not_asked_for() {
     let rules = |rules: &mut CacheRules| rules.keys.ignored_parameters = vec![b"utm_*".to_vec()];
@@ -59,16 +60,17 @@ fn what_the_key_leaves_out_is_not_asked_for() {
         ask(&mut world, client, "GET", "/a?b=1&utm_y=2", ""),
         (200, "/a?b=1".into(), "weir; hit; ttl=60".into())
     );
-    // Nor where the cache sees other fields than came.
+    // Nor where the cache sees other fields than those received.
     assert_eq!(ask(&mut world, client, "GET", "/c?utm_x=evil", "X-Forwarded-For: 192.0.2.1\r\n").1, "/c");
-    // What is not for the store goes as it came.
+    // A request that is not for the store is sent unchanged.
     ask(&mut world, client, "POST", "/a?utm_x=evil&b=1", "Content-Length: 0\r\n");
     let targets: Vec<&str> = world.requests().map(|request| request.target.as_str()).collect();
     assert_eq!(targets, ["/a?b=1", "/c", "/a?utm_x=evil&b=1"]);
     world.finish();
 }
 
-/// A cookie that comes with a 304 is for the one who has asked; what is stored has none.
+/// A cookie that comes with a 304 is for the client that sent the request; the stored response has
+/// none.
 #[test]
 fn a_cookie_of_a_304_is_for_one() {
     for workers in [1, 2] {
@@ -100,7 +102,8 @@ fn a_cookie_of_a_304_is_for_one() {
     }
 }
 
-/// What goes past the store is asked again of another server when its first answer breaks off: what is for the store alone stays here then, too.
+/// A request that bypasses the store is sent again to another server when its first response breaks
+/// off: fields that are only for the store are still removed then.
 #[test]
 fn what_begins_again_is_told_the_same() {
     let rules = |rules: &mut CacheRules| rules.tags = vec![TagField::SurrogateKey];
@@ -138,7 +141,8 @@ fn what_begins_again_is_told_the_same() {
     world.finish();
 }
 
-/// A key whose answers were for one each is fetched for all again as soon as one comes that may be stored.
+/// A key whose responses were for one client each is fetched for all again as soon as a storable
+/// one arrives.
 #[test]
 fn a_mark_ends_with_an_answer_that_may_be_stored() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -160,7 +164,8 @@ fn a_mark_ends_with_an_answer_that_may_be_stored() {
     world.finish();
 }
 
-/// RFC 9111 §4.3.5: an answer to HEAD that contradicts what is stored makes that stale, one that does not leaves it alone.
+/// RFC 9111 §4.3.5: a response to HEAD that contradicts a stored one makes that stale, any other
+/// does not change it.
 #[test]
 fn head_that_contradicts() {
     for (etag, is_hit) in [("\"a\"", true), ("\"b\"", false)] {
@@ -186,7 +191,7 @@ fn head_that_contradicts() {
     }
 }
 
-/// RFC 9111 §5.1: Age says that an answer was not made for this request.
+/// RFC 9111 §5.1: Age says that a response was not made for this request.
 #[test]
 fn age_is_for_what_was_made_before() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);
@@ -208,7 +213,8 @@ fn age_is_for_what_was_made_before() {
     world.finish();
 }
 
-/// What a route does with fields of answers takes nothing from what weir says where a field that was stored is left out.
+/// A route's changes to response fields do not affect weir's own fields when a stored field is left
+/// out.
 #[test]
 fn edits_leave_what_the_store_says() {
     let cache = Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() });
@@ -232,7 +238,8 @@ fn edits_leave_what_the_store_says() {
 
 const AUTHORIZATION: &str = "Authorization: Basic YTpi\r\n";
 
-/// What a server says to one who has shown who he is says nothing of what is stored for all: not to HEAD, nor by a 304 for something else.
+/// A server's response to an authenticated client means nothing for the stored response for all:
+/// neither to HEAD, nor by a 304 for something else.
 #[test]
 fn answers_to_credentials_end_nothing() {
     for (method, lines, after_us) in [("HEAD", "Cache-Control: no-cache\r\n", 2_000_000), ("GET", "", 61_000_000)] {
@@ -256,14 +263,15 @@ fn answers_to_credentials_end_nothing() {
         let (status, body, _) = ask(&mut world, client, method, "/a", &format!("{lines}{AUTHORIZATION}"));
         assert_eq!((status, body.as_str()), (200, if method == "HEAD" { "" } else { "personal" }));
         let (_, body, told) = ask(&mut world, client, "GET", "/a", "");
-        // It is there as before: fresh, or to be validated.
+        // It is unchanged: fresh, or to be validated.
         let expected = if method == "HEAD" { "weir; hit; " } else { "weir; fwd=stale; fwd-status=304; " };
         assert!(told.starts_with(expected) && body == "body", "{method}: {told}");
         world.finish();
     }
 }
 
-/// Nor that it is too large: that is his page, and nobody else goes past the store for it.
+/// Nor does its size: that is one client's page, and no other client bypasses the store because of
+/// it.
 #[test]
 fn what_is_too_large_for_one_marks_nothing() {
     for (lines, expected) in
@@ -288,7 +296,8 @@ fn what_is_too_large_for_one_marks_nothing() {
     }
 }
 
-/// RFC 9111 §4.4: also what goes by a route that stores nothing ends what another one has stored of its URL.
+/// RFC 9111 §4.4: a request on a route that stores nothing also invalidates what another route has
+/// stored of its URL.
 #[test]
 fn a_change_by_another_route() {
     let stores = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
@@ -311,7 +320,8 @@ fn a_change_by_another_route() {
     world.finish();
 }
 
-/// A server that makes its pages of what it is told of a client by weir, and an office whose route says more of it than that of all others.
+/// A server that makes its pages from client data that weir sends, and an office whose route sends
+/// more of it than that of all others.
 fn office(told: &'static str, name: &'static str, text: &str) -> World {
     let mut rules = RouteRules::default();
     match told {
@@ -322,7 +332,7 @@ fn office(told: &'static str, name: &'static str, text: &str) -> World {
     office_and_others([rules, RouteRules::default()], vec![name])
 }
 
-/// The same with these rules for the office and for all others, and pages of these fields.
+/// Likewise with these rules for the office and for all others, and pages from these fields.
 fn office_and_others(rules: [RouteRules; 2], names: Vec<&'static str>) -> World {
     let cache = Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() });
     let mut plan = cached(1, |_| {});
@@ -345,7 +355,8 @@ fn office_and_others(rules: [RouteRules; 2], names: Vec<&'static str>) -> World 
     world
 }
 
-/// What a route tells servers is part of the key: what was made by it is for those of whom the same is told.
+/// The values that a route sends to servers are part of the key: a response made from them is only
+/// for clients with the same values.
 #[test]
 fn what_weir_tells_servers_is_part_of_the_key() {
     for (told, name, text) in [
@@ -366,11 +377,11 @@ fn what_weir_tells_servers_is_part_of_the_key() {
         assert_eq!(others.2, "weir; fwd=uri-miss; ttl=60; stored", "{what}");
         assert_eq!(ask(&mut world, client, "GET", "/a", "X-Other: 2\r\n").2, "weir; hit; ttl=60", "{what}");
         let again = ask(&mut world, client, "GET", "/a", inside);
-        // Nothing is found again of what names each request, which is safe.
+        // A value that names each request is never found again, which is safe.
         if !text.contains("$request_id") {
             assert_eq!((again.1, again.2.as_str()), (first.1, "weir; hit; ttl=60"), "{what}");
         }
-        // A change of the URL is one for all of them.
+        // A change of the URL affects all of them.
         ask(&mut world, client, "DELETE", "/a", "");
         for lines in [inside, ""] {
             assert!(ask(&mut world, client, "GET", "/a", lines).2.contains("fwd=uri-miss"), "{what}");
@@ -379,7 +390,7 @@ fn what_weir_tells_servers_is_part_of_the_key() {
     }
 }
 
-/// What servers hear of every client anyway keeps nobody from what is stored.
+/// Values that servers get of every client anyway keep no client from stored responses.
 #[test]
 fn what_is_told_of_every_client_is_not_part_of_the_key() {
     for (name, text) in
@@ -395,7 +406,7 @@ fn what_is_told_of_every_client_is_not_part_of_the_key() {
     }
 }
 
-/// A key has what a route writes around such values, and the name of the field.
+/// A key contains the text that a route writes around such values, and the name of the field.
 #[test]
 fn what_is_written_around_such_values_is_part_of_the_key() {
     for edits in [
@@ -431,7 +442,7 @@ fn what_is_written_around_such_values_is_part_of_the_key() {
     }
 }
 
-/// A certificate that servers are told of is part of the key.
+/// A certificate that is sent to servers is part of the key.
 #[test]
 fn a_certificate_is_part_of_the_key() {
     let mut world = World::started(cached(1, |_| {}), 1, 1);

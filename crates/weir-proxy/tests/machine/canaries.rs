@@ -1,5 +1,6 @@
-//! Proves: `split` gives each upstream its share, by count or by a key that stays, through reloads, also where connections are clients' own;
-//! and rules, fall-backs and the order of answers are what they are without it. How: three upstreams of one server each, counted. docs/traffic-splitting.md.
+//! Proves: `split` gives each upstream its share, by count or by a stable key, through reloads,
+//! also where connections belong to clients; and rules, fallbacks and the order of responses are
+//! the same as without it. How: three upstreams of one server each, counted. docs/semantics.md §14.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use weir_proxy::request::rules::text::Text;
 
 use crate::world::{Door, World, plan};
 
-/// Upstreams `app`, `canary` and `other` with these shares of hundredths of a percent; servers are told which one they are.
+/// Upstreams `app`, `canary` and `other` with these shares in hundredths of a percent; servers get
+/// their own name.
 fn shares(canary: u32, other: u32, key: Option<Key>) -> Plan {
     let mut all = plan(3, 2);
     let mut servers = std::mem::take(&mut all.upstreams[0].servers).into_iter();
@@ -32,7 +34,7 @@ fn shares(canary: u32, other: u32, key: Option<Key>) -> Plan {
     all
 }
 
-/// How many requests each server has seen, all of which were told the right name.
+/// Returns how many requests each server has seen, all with the right name.
 fn seen(world: &World) -> BTreeMap<usize, usize> {
     let mut seen = BTreeMap::new();
     for conn in &world.conns {
@@ -61,7 +63,7 @@ fn each_has_its_share() {
     }
 }
 
-/// The same key is always on the same side; who has none is counted.
+/// A key is always on the same side; requests without a key are counted.
 #[test]
 fn a_key_stays() {
     let mut world = World::started(shares(5_000, 0, Some(Key::Cookie("user".to_owned()))), 2, 1);
@@ -76,7 +78,7 @@ fn a_key_stays() {
             ask(&mut world, clients[(n + user) % 2], user, n);
         }
     }
-    // A larger share has those that it had.
+    // A larger share keeps the users that it had.
     world.reload(shares(7_000, 0, Some(Key::Cookie("user".to_owned()))));
     for user in 0..40 {
         ask(&mut world, clients[user % 2], user, 3);
@@ -92,7 +94,7 @@ fn a_key_stays() {
     let others = of_user.values().filter(|servers| servers.iter().filter(|server| **server == 0).count() >= 3).count();
     assert_eq!((of_user.len(), canaries + others), (40, 40), "{of_user:?}");
     assert!((10..=30).contains(&canaries), "{canaries}");
-    // From the canary nobody goes back.
+    // No user returns from the canary.
     assert!(of_user.values().all(|servers| servers.iter().filter(|server| **server == 1).count() != 3));
     let moved = of_user.values().filter(|servers| servers.iter().filter(|server| **server == 1).count() == 1).count();
     assert!(moved > 0, "a larger share has more");
@@ -105,7 +107,8 @@ fn a_key_stays() {
     world.finish();
 }
 
-/// Pipelined requests whose answers come from both sides, one of which has connections of clients: in order.
+/// Pipelined requests whose responses come from both sides, one of which has connections of
+/// clients: in order.
 #[test]
 fn answers_of_both_sides_are_in_order() {
     let mut plan = shares(5_000, 0, None);
@@ -125,7 +128,7 @@ fn answers_of_both_sides_are_in_order() {
     world.finish();
 }
 
-/// A canary that is gone has a stand-in like any upstream.
+/// A canary that is down has a fallback like any upstream.
 #[test]
 fn a_canary_that_is_gone() {
     let mut plan = shares(10_000, 0, None);

@@ -1,16 +1,17 @@
-//! Proves: clients that read never wait for each other, whatever they ask in which order: an answer too large to be held until its
-//! turn stops its connection, and what stands behind it and may not move must not be what its turn waits for.
-//! How: two workers whose requests cross in the mail, and random worlds of large answers, unsafe requests and connections that end.
+//! Proves: clients that read never wait for each other, whatever they send in any order. A response
+//! too large to be held until its turn stops its connection, and its turn must not wait for a
+//! request behind it that may not move. How: two workers whose requests cross in the mail, and
+//! random worlds of large responses, unsafe requests and connections that end.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, Rng, Seen, World, answer, plan};
 
-/// More than is held of an answer before its turn.
+/// More than is held of a response before its turn.
 const LARGE_BYTES: usize = 600_000;
 
-/// Answers to targets of `/large` are large.
+/// Responses to targets of `/large` are large.
 fn text_of(seen: &Seen<'_>) -> Vec<u8> {
     if !seen.request.target.starts_with("/large") {
         return answer(seen.request);
@@ -19,7 +20,7 @@ fn text_of(seen: &Seen<'_>) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").into_bytes()
 }
 
-/// What a server does for a request, in pieces that a receive takes.
+/// Returns the actions of a server for a request, in pieces that a receive takes.
 fn script_of(seen: &Seen<'_>, delay_us: u64, ends: bool) -> Vec<Do> {
     let mut text = String::from_utf8(text_of(seen)).expect("a head");
     if ends {
@@ -65,8 +66,9 @@ fn check(world: &World, client: usize, asked: &[(String, bool)]) {
     }
 }
 
-/// Two clients, each of a worker of its own, ask for something unsafe and something large while no connection is idle. Each request
-/// goes to another server, so that the unsafe ones cross in the mail and find the large ones on their connections.
+/// Two clients, each on its own worker, send an unsafe and a large request while no connection is
+/// idle. Each request is sent to another server, so that the unsafe ones cross in the mail and find
+/// the large ones on their connections.
 #[test]
 fn unsafe_requests_that_cross() {
     for turns in 0..16 {
@@ -76,7 +78,7 @@ fn unsafe_requests_that_cross() {
         }
         let clients = [world.client_of(0), world.client_of(1)];
         for at in 0..2 {
-            // Whose turn it is when the unsafe request comes depends on how many came before.
+            // The next turn at the arrival of the unsafe request depends on how many came before.
             let other = world.client_of(at);
             (0..1 + (turns >> (2 * at) & 3)).for_each(|n| world.get(other, &format!("b00{at}000{n}")));
             world.settle();

@@ -1,6 +1,7 @@
-//! Proves: what clients decode of compressed answers is what servers have sent, wherever pieces end and whoever stalls, leaves or is cut off; an
-//! answer that breaks off has no end of its coding; beyond the memory for it answers leave as they are. How: random traffic, by the
-//! decoders that clients have. docs/compression.md.
+//! Proves: the decoded content of compressed responses equals the server's, wherever pieces end and
+//! whichever client stalls, leaves or is cut off. A truncated response has no end of its coding;
+//! beyond the memory limit responses are sent uncompressed. How: random traffic, by the decoders of
+//! real clients. docs/semantics.md §18.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use weir_proxy::request::rules::compress::{Compress, TYPES};
 
 use crate::world::{Cut, Do, Rng, World, pieces, plan};
 
-/// One server behind a route that compresses, with so many bytes of memory for that.
+/// Returns a plan with one server behind a route that compresses, with this many bytes of memory.
 pub fn compressing(bytes_max: u64) -> Plan {
     let mut plan = plan(1, 4);
     let compress = Compress {
@@ -28,7 +29,7 @@ pub fn compressing(bytes_max: u64) -> Plan {
     plan
 }
 
-/// What the server says to the request of this number.
+/// Returns the server's content for the request with this number.
 fn content(number: u64) -> Vec<u8> {
     let mut rng = Rng(number);
     let most = if rng.one_in(4) { 100_000 } else { 5_000 };
@@ -42,7 +43,7 @@ fn content(number: u64) -> Vec<u8> {
     text
 }
 
-/// The same as a message.
+/// Returns it as a message.
 fn message(number: u64, rng: &mut Rng) -> Vec<u8> {
     let (content, head) = (content(number), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n");
     if rng.one_in(2) {
@@ -58,7 +59,7 @@ fn message(number: u64, rng: &mut Rng) -> Vec<u8> {
     message
 }
 
-/// Bytes that a client can decode of an answer, and whether that is all of a message.
+/// Returns the bytes that a client can decode of a response, and whether they are a whole message.
 pub fn decoded(reply: &Reply) -> (Vec<u8>, bool) {
     let bytes = &reply.body.bytes[..];
     assert_eq!(reply.body.length, bytes.len() as u64, "more than a test can look at");
@@ -79,7 +80,7 @@ pub fn decoded(reply: &Reply) -> (Vec<u8>, bool) {
     }
 }
 
-/// Complete answers, those of them that were compressed, and ones that broke off.
+/// Complete responses, those of them that were compressed, and truncated ones.
 #[derive(Default)]
 struct Judged {
     whole: u64,
@@ -106,7 +107,7 @@ impl Judged {
     }
 }
 
-/// One round of a world from a seed.
+/// Plays one round of a world from a seed.
 fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
     let mut rng = Rng(seed);
     let mut world = World::started(compressing(bytes_max), 1, seed);
@@ -121,7 +122,7 @@ fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
         let cut = if rng.one_in(2) { Cut::Each(1 + rng.below(30_000) as usize) } else { Cut::Random };
         let mut script: Vec<Do> = Vec::new();
         let all = pieces(&message[..end], cut, rng);
-        // So many small ones would make it long.
+        // As many small ones would make it long.
         let (first, rest) = all.split_at(all.len().min(20));
         for piece in first {
             script.extend([Do::Bytes(piece.clone()), Do::Delay(rng.below(300))]);
@@ -131,7 +132,7 @@ fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
         script.extend(is_cut.then_some(if rng.one_in(2) { Do::Fin } else { Do::Rst }));
         seen.complete.then_some(script)
     });
-    // Which request each client waits for; None: it may ask.
+    // The request that each client waits for; None: it may send one.
     let mut clients: Vec<(usize, Option<u64>)> = (0..4).map(|_| (world.client(), None)).collect();
     let mut number = seed * 1_000_000;
     for _ in 0..300 {
@@ -186,7 +187,8 @@ fn beyond_their_memory_answers_stay_as_they_are() {
     assert!(busy > 10 && judged.compressed > 50 && judged.whole > judged.compressed, "{busy}");
 }
 
-/// Who reads nothing keeps no encoder from others: answers that stand still go on uncompressed, in the same coding and to their end.
+/// A client that reads nothing keeps no encoder from others: stalled responses continue
+/// uncompressed, in the same coding and to their end.
 #[test]
 fn who_reads_nothing_holds_no_memory() {
     for coding in ["gzip", "br", "zstd"] {
@@ -197,7 +199,8 @@ fn who_reads_nothing_holds_no_memory() {
             let mut rng = Rng(7);
             (0..1_000_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
         };
-        // In one piece an answer would be encoded to its end at once, and no encoder would wait for its client.
+        // In one piece a response would be encoded to its end at once, and no encoder would wait
+        // for its client.
         world.cut_upstream = Cut::Each(16_384);
         let sent = text.clone();
         world.serve(move |seen| {

@@ -1,16 +1,17 @@
-//! Proves: a large answer that is compressed is encoded elsewhere while others are served, and comes in its order, with its trailers, to its end; what waits for
-//! that stops its server; a client that waits is not slow; what comes back for somebody who has gone, or for machines that are gone, is for nobody,
-//! and its memory is free. How: jobs that stay undone until the test wants them done.
-//! docs/compression.md.
+//! Proves: a large response that is compressed is encoded on another thread while others are
+//! served, and arrives in order, with its trailers, to its end. The wait for that stops its server;
+//! a client that waits is not slow. A result for a client or a machine that is gone is dropped, and
+//! its memory is free. How: jobs that remain undone until the test wants them done.
+//! docs/semantics.md §18.
 
 use weir_check::End;
 
 use crate::compress::{compressing, decoded};
 use crate::world::{Do, World};
 
-/// Bytes of an answer that is large.
+/// Bytes of a large response.
 const LARGE: usize = 100_000;
-/// Longer than any patience.
+/// Longer than any time-out.
 const LONG_US: u64 = 300_000_000;
 const MEMORY: u64 = 128 << 20;
 const GZIP: &str = "Accept-Encoding: gzip\r\nTE: trailers\r\n";
@@ -29,7 +30,8 @@ fn message(content: &[u8]) -> Vec<u8> {
     [head(&format!("Content-Length: {}", content.len())), content.to_vec()].concat()
 }
 
-/// A world whose server answers by the name of the request: so many bytes; `dies` half of a large answer; `chunks` chunks and a trailer.
+/// A world whose server responds by the name of the request: this many bytes; `dies` half of a
+/// large response; `chunks` chunks and a trailer.
 fn world(bytes_max: u64) -> World {
     let mut plan = compressing(bytes_max);
     plan.upstreams[0].answer_timeout_us = 60_000_000;
@@ -57,7 +59,7 @@ fn get(world: &mut World, client: usize, name: &str) {
     world.ask(client, "GET", &format!("/v?n={name}"), GZIP);
 }
 
-/// The answers of a client, decoded.
+/// Returns the responses of a client, decoded.
 fn answers(world: &World, client: usize) -> Vec<usize> {
     let length = |reply: &weir_check::Reply| {
         let (bytes, is_whole) = decoded(reply);
@@ -147,12 +149,12 @@ fn nobody_is_slow_while_encoders_are() {
     world.run_for(LONG_US - 10_000_000);
     assert_eq!((world.jobs.len(), world.clients[client].closed), (1, false));
     world.encode();
-    // From here on it is the server that is waited for.
+    // From here on the server is late.
     world.run_for(11_000_000);
     world.encode();
     world.settle();
     assert_eq!(answers(&world, client), [LARGE]);
-    // One that does not go on has its answer cut.
+    // A stalled server's response is truncated.
     let late = world.client();
     get(&mut world, late, "1");
     world.run_for(1_000_000);
@@ -163,7 +165,7 @@ fn nobody_is_slow_while_encoders_are() {
     world.finish();
 }
 
-/// There is memory for one encoder: only when that is given back can there be another.
+/// Memory for one encoder: another one can exist only when that is given back.
 #[test]
 fn what_comes_back_late_is_for_nobody_and_frees_its_memory() {
     for ends_by in ["client", "server", "rebirth"] {
@@ -189,7 +191,7 @@ fn what_comes_back_late_is_for_nobody_and_frees_its_memory() {
         get(&mut world, other, "2000");
         world.run_for(1_000_000);
         let is_coded = |world: &World, at: usize| world.clients[other].replies[at].fields.has("content-encoding");
-        // New machines know nothing of what was before them.
+        // New machines know nothing of earlier ones.
         assert_eq!(is_coded(&world, 0), ends_by == "rebirth");
         let encoded = job.run();
         world.give_back(0, encoded);
@@ -202,7 +204,7 @@ fn what_comes_back_late_is_for_nobody_and_frees_its_memory() {
     }
 }
 
-/// What is asked for again has another encoder: the first one is not taken for it.
+/// A repeated request has another encoder: the first one is not mistaken for it.
 #[test]
 fn an_answer_that_is_asked_for_again_begins_anew() {
     let mut world = world(MEMORY);
@@ -253,7 +255,7 @@ fn streams_are_encoded_side_by_side() {
     world.finish();
 }
 
-/// An event has left when the turn ends, of an answer that is large as well.
+/// An event has been sent when the turn ends, also one of a large response.
 #[test]
 fn small_parts_of_large_answers_stay_here() {
     let mut world = world(MEMORY);

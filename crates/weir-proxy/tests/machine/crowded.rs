@@ -1,6 +1,7 @@
-//! Proves: a server that serves a few connections at a time, each until it ends, answers everybody: whoever waits for a place gets one,
-//! and none is kept for long without a request once that is known; a server that is only slow loses a few resting connections.
-//! How: a server with places, step by step.
+//! Proves: a server that serves a few connections at a time, each until it ends, answers all
+//! clients. A connection that waits for a place gets one, and none is kept for long without a
+//! request once that is known; a server that is only slow loses a few idle connections. How: a
+//! server with places, step by step.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{HealthPlan, PipelineMode, Plan};
@@ -15,7 +16,7 @@ fn default_numbers() -> Plan {
     breathing(1, 32, 1024)
 }
 
-/// A millisecond for each request; for those whose target begins so, longer.
+/// A millisecond for each request; longer for targets with this prefix.
 fn working(slow: &'static str, us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let delay_us = if seen.request.target.starts_with(slow) { us } else { MILLISECOND };
@@ -51,7 +52,7 @@ fn clients(world: &mut World, count: usize) -> Vec<usize> {
     (0..count).map(|n| world.client_of(n % world.nodes.len())).collect()
 }
 
-/// Everybody is answered, at once where nobody else is waiting; and nothing rests for long.
+/// All clients are answered, at once if no other is waiting; and no connection is idle for long.
 #[test]
 fn everybody_is_answered_by_a_server_of_few_places() {
     for (places, workers) in [(1, 1), (1, 2), (2, 2), (3, 2), (1, 4), (5, 3)] {
@@ -72,7 +73,8 @@ fn everybody_is_answered_by_a_server_of_few_places() {
     }
 }
 
-/// What one worker keeps without a request does not keep the other one waiting, before anything is known.
+/// Connections that one worker keeps without a request do not make the other one wait, before
+/// anything is known.
 #[test]
 fn resting_connections_make_room() {
     let mut world = crowded(1, 2);
@@ -101,7 +103,7 @@ fn posts_wait_for_a_place() {
     world.finish();
 }
 
-/// First answers that are late by themselves cost a few resting connections.
+/// First responses that are late for other reasons cost a few idle connections.
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for slow_us in [110, 150, 190, 220, 250, 290, 400, 1_000, 30_000] {
@@ -119,7 +121,7 @@ fn a_slow_server_keeps_its_connections() {
     }
 }
 
-/// The same where all are, from the beginning, and several at a time.
+/// Likewise if all are late, from the beginning, and several at a time.
 #[test]
 fn a_server_that_is_slow_from_the_beginning_keeps_its_connections() {
     for slow_us in [101, 110, 150, 199, 250] {
@@ -139,7 +141,7 @@ fn a_server_that_is_slow_from_the_beginning_keeps_its_connections() {
     }
 }
 
-/// A probe gets its place as well, at rest and beside requests.
+/// A probe gets its place as well, when idle and beside requests.
 #[test]
 fn probes_are_answered_by_a_server_of_one_place() {
     for busy in [false, true] {
@@ -163,7 +165,7 @@ fn probes_are_answered_by_a_server_of_one_place() {
     }
 }
 
-/// An exact number of connections stays what it is.
+/// An exact number of connections does not change.
 #[test]
 fn exact_numbers_are_left_alone() {
     let mut world = World::started(plan(1, 4), 1, 1);

@@ -1,6 +1,6 @@
-//! Proves: a server that ends connections as soon as they are pipelined, whatever the way, is used at depth 1 and tried again
-//! later, with no request lost; one with a keep-alive limit is not taken for it.
-//! docs/connections.md#trust-in-a-server, docs/hostile.md E18, E28.
+//! Proves: a server that ends connections in any way as soon as they are pipelined is used at depth
+//! 1 and tried again later, with no request lost; one with a keep-alive limit is not mistaken for
+//! it. docs/semantics.md §3a, docs/hostile.md E18, E28.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;
@@ -8,7 +8,7 @@ use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, World, answer, plan};
 
-/// How a server ends a connection on which requests wait.
+/// How a server ends a connection with waiting requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Fin,
@@ -16,7 +16,7 @@ enum End {
     UntilClose,
 }
 
-/// The end of an answer that says nothing of its length.
+/// The end of a response without a stated length.
 fn unframed(bytes: Vec<u8>) -> Vec<u8> {
     let text = String::from_utf8(bytes).unwrap();
     let lines: Vec<&str> =
@@ -24,7 +24,8 @@ fn unframed(bytes: Vec<u8>) -> Vec<u8> {
     lines.join("\r\n").into_bytes()
 }
 
-/// 16 clients ask for so long; all are answered. The server ends each connection after `answers` with more than one request.
+/// 16 clients send requests for this time; all are answered. The server ends each connection after
+/// `answers` with more than one request.
 fn load(world: &mut World, us: u64, end: End, answers: usize) {
     let mut seen = std::collections::BTreeMap::new();
     world.serve(move |request| {
@@ -33,7 +34,7 @@ fn load(world: &mut World, us: u64, end: End, answers: usize) {
         let bytes = answer(request.request);
         let script = match given.is_multiple_of(answers) {
             false => vec![Do::Delay(200), Do::Answer(bytes)],
-            // Long enough after the answer that the next requests are here.
+            // Long enough after the response that the next requests are here.
             true if end == End::UntilClose => {
                 vec![Do::Delay(200), Do::Answer(unframed(bytes)), Do::Delay(200), Do::Fin]
             }
@@ -82,7 +83,7 @@ fn e18_and_e28_a_server_that_cuts_pipelines_short_is_not_pipelined() {
         let open = world.open_conns();
         let since = world.conns.len();
         load(&mut world, 500_000, end, 5);
-        // What was unanswered on connections that had ended before is not meant.
+        // Requests that were unanswered on connections that had ended before do not count.
         let depth = open.into_iter().chain(since..world.conns.len()).map(|conn| world.conns[conn].depth).max();
         assert_eq!(depth, Some(1), "{end:?}");
         world.run_for(60_000_000);
@@ -93,7 +94,7 @@ fn e18_and_e28_a_server_that_cuts_pipelines_short_is_not_pipelined() {
     }
 }
 
-/// nginx ends connections after 1,000 requests, Apache after 100, some without a word.
+/// nginx ends connections after 1,000 requests, Apache after 100, some without announcement.
 #[test]
 fn e27_a_keep_alive_limit_does_not_demote() {
     for end in [End::Fin, End::Rst] {

@@ -1,5 +1,6 @@
-//! Proves: a server that never answers again on connections that have had several requests at once is not pipelined for a while; one that is slow
-//! with some requests, or hangs, is not taken for such a one. docs/pipelining-trust.md#trust
+//! Proves: a server that stops responding on connections that have had several requests at once is
+//! not pipelined for a while; one that is slow with some requests, or hangs, is not mistaken for
+//! it. docs/pipelining.md#trust
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::Plan;
@@ -9,10 +10,11 @@ use crate::placement::{adaptive, answered, burst, warm};
 use crate::world::{Do, Seen, World, answer};
 
 const SECOND_US: u64 = 1_000_000;
-/// How long a slow answer takes.
+/// The time of a slow response.
 const SLOW_US: u64 = 200_000;
 
-/// Never answers what has a `d` in front of its number, what has an `s` after [`SLOW_US`], and all others at once.
+/// Never answers numbers behind a `d`, answers those behind an `s` after [`SLOW_US`], and all
+/// others at once.
 fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     match seen.request.nonce().chars().next() {
         Some('d') => Some(vec![Do::Silence]),
@@ -38,14 +40,15 @@ fn doubts(world: &World) -> u64 {
     world.count(|counters| counters.doubts[Doubt::FallsSilent as usize].get())
 }
 
-/// Twenty share connections; then ten ask for what is not answered, and wait until they give up. `is_alone`: nobody else asks meanwhile.
+/// Twenty share connections; then ten send requests that are not answered, and wait until they time
+/// out. `is_alone`: no other client sends requests at that time.
 fn wait_in_vain(world: &mut World, n: usize, path: &str, is_alone: bool) {
     let quick = burst(world, "/v", 'q', 1_000 + n, 20);
     world.run_for(1_000);
     assert_eq!(answered(world, &quick), 20);
     let mut all = quick;
     let silent = burst(world, path, 'd', n, 10);
-    // What comes in the same turn shares with them.
+    // Requests of the same turn share with them.
     world.run_for(SECOND_US);
     for at in 0..110 {
         let others = if is_alone { Vec::new() } else { burst(world, "/v", 'q', 2_000 + 120 * n + at, 1) };
@@ -70,7 +73,7 @@ fn a_server_whose_connections_fall_silent_is_not_pipelined() {
     world.finish();
 }
 
-/// Requests that take long by themselves may take longer still.
+/// Requests that usually take long may take longer still.
 #[test]
 fn a_long_poll_is_no_silence() {
     let mut world = shared();
@@ -87,7 +90,7 @@ fn a_long_poll_is_no_silence() {
     world.finish();
 }
 
-/// Nor is a server deaf that answers nothing at all.
+/// A server that answers nothing at all is not deaf either.
 #[test]
 fn a_server_that_hangs_is_not_deaf() {
     let mut world = shared();

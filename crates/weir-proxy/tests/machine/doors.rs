@@ -1,7 +1,7 @@
-//! Proves: clients who speak TLS are judged in front of their handshakes; of what these cost no more is done than limits allow, over all workers and
-//! however many come at once; resumed ones are free; and what counts as open comes back whatever becomes of a handshake
-//! (docs/limits.md).
-//! How: doors that are asked as a driver asks them.
+//! Proves: TLS clients are judged before their handshakes. weir does no more of the expensive work
+//! than limits allow, over all workers and for any number of handshakes at once; resumed ones are
+//! free; and open counts are given back however a handshake ends (docs/semantics.md §21). How:
+//! doors that are called as a driver does.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ fn handshakes_that_fail_are_limited() {
         let plan = Arc::new(limited(vec![failed]));
         let [mut door] = doors(&plan);
         for _ in 0..3 {
-            // What was let in fails, also if nothing may fail any more.
+            // A handshake that was admitted fails, even if no more failures are allowed.
             door.failed(client(), NOW_US);
         }
         door.failed(address("192.0.2.8"), NOW_US);
@@ -129,7 +129,7 @@ fn handshakes_that_fail_are_limited() {
     }
 }
 
-/// Who comes without TLS shakes no hands.
+/// A client without TLS makes no handshake.
 #[test]
 fn plain_connections_are_not_theirs() {
     let plan = limited(vec![limit(Terms::Handshakes(rate()), |_| ()), limit(Terms::HandshakesFailed(rate()), |_| ())]);
@@ -172,7 +172,8 @@ fn what_is_open_comes_back() {
     assert_eq!((open(&plan), tally(&plan)), (1, [2, 1, 0, 0]), "it is not judged again");
     world.nodes[0].engine.client_failed(token);
     assert_eq!(open(&plan), 0);
-    // A worker that has lost everything gives back what it had, and not what shakes hands still.
+    // A worker that has lost everything gives back what it had, except handshakes that are still in
+    // progress.
     let (third, fourth) = (admit(NOW_US).expect("one"), admit(NOW_US).expect("two"));
     accept(&mut world, Some(third)).expect("it is let in");
     world.begin_anew(0);
@@ -185,7 +186,7 @@ fn what_is_open_comes_back() {
     let fifth = admit(NOW_US + SECOND_US).expect("of the accounts before");
     accept(&mut world, Some(fifth)).expect("it is let in");
     assert_eq!((open(&plan), open(&world.nodes[0].parts.plan)), (0, 0));
-    // Who is not wanted after all.
+    // A client that is not wanted after all.
     let sixth = admit(NOW_US + SECOND_US).expect("one");
     world.nodes[0].engine.set_bans(Arc::new(BanSet::new(vec![(Block::of(client(), 32).expect("one"), u64::MAX)])));
     assert_eq!((accept(&mut world, Some(sixth)).err(), open(&plan)), (Some(Unwanted::Reset), 0));

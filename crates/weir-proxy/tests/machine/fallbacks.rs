@@ -1,6 +1,8 @@
-//! Proves: what no server of an upstream can take goes to its fall-back, at once or when what waits is given up, whole and once; nothing
-//! that may have reached a server and must not be repeated is asked for there; sessions and streamed bodies stay where they are; and
-//! requests go back when a server is there again. How: two upstreams of one server each, doors that close, random traffic. docs/failover.md#fallback-upstream.
+//! Proves: requests that no server of an upstream can take move to its fallback, at once or when
+//! waiting requests time out, whole and once. Requests that may have reached a server and must not
+//! be repeated are not sent there; sessions and streamed bodies do not move; and requests return
+//! when a server is up again. How: two upstreams of one server each, doors that close, random
+//! traffic. docs/semantics.md §5.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,8 @@ use weir_proxy::plan::{AllDown, Plan, Pool, UpstreamPlan};
 
 use crate::world::{Do, Door, World, answer, plan};
 
-/// Upstream `app` with the first server, which `spare` with the second one stands in for, which `last` with the third stands in for.
+/// Upstream `app` with the first server, its fallback `spare` with the second, and its fallback
+/// `last` with the third.
 fn chain() -> Plan {
     let mut all = plan(3, 2);
     let mut servers = std::mem::take(&mut all.upstreams[0].servers).into_iter();
@@ -25,7 +28,7 @@ fn chain() -> Plan {
     all
 }
 
-/// Nobody can connect to these servers any more, and who was connected is not.
+/// No connection to these servers can be made any more, and existing ones are gone.
 fn shut(world: &mut World, servers: &[usize]) {
     for server in servers {
         world.servers[*server].door = Door::Refuses;
@@ -37,7 +40,7 @@ fn shut(world: &mut World, servers: &[usize]) {
     }
 }
 
-/// The servers that have seen requests, with how many.
+/// Returns the servers that have seen requests, with how many.
 fn seen(world: &World) -> BTreeMap<usize, usize> {
     let mut seen = BTreeMap::new();
     for conn in world.conns.iter().filter(|conn| !conn.requests.is_empty()) {
@@ -70,12 +73,12 @@ fn who_stands_in_has_what_nobody_can_take() {
             check_honest(&format!("{nonce:08}"), reply).unwrap();
         }
         assert_eq!(world.count(|counters| counters.fallbacks.get()), 10, "the last one went over two");
-        // Without anybody it is as it is without a fall-back.
+        // Without any it is the same as without a fallback.
         shut(&mut world, &[2]);
         world.get(client, "00000007");
         world.run_for(70_000_000);
         assert_eq!(world.clients[client].statuses()[10..], [502]);
-        // Who comes back has what is his.
+        // A recovered server gets its own requests.
         world.servers[0].door = Door::Open;
         world.run_for(40_000_000);
         let client = world.client();
@@ -86,7 +89,7 @@ fn who_stands_in_has_what_nobody_can_take() {
     }
 }
 
-/// A server that was never there keeps nobody waiting: the first connect that fails is enough.
+/// A server that was never up keeps no request waiting: the first failed connect is enough.
 #[test]
 fn what_waits_is_given_up_at_once() {
     for workers in [1, 2] {
@@ -109,7 +112,8 @@ fn what_waits_is_given_up_at_once() {
     }
 }
 
-/// By order, and by health: whoever may not be asked has a stand-in, also where all would be tried otherwise.
+/// By order, and by health: a server that must not be used has a fallback, even where all would be
+/// tried otherwise.
 #[test]
 fn servers_that_may_not_be_asked() {
     let mut world = World::started(chain(), 1, 1);
@@ -126,7 +130,8 @@ fn servers_that_may_not_be_asked() {
     world.finish();
 }
 
-/// What may have reached a server and must not be repeated fails as always; what may be goes on.
+/// A request that may have reached a server and must not be repeated fails as always; one that may
+/// be repeated moves.
 #[test]
 fn nothing_is_asked_for_twice_that_must_not_be() {
     for workers in [1, 2] {
@@ -136,7 +141,7 @@ fn nothing_is_asked_for_twice_that_must_not_be() {
             let is_first = first.contains(&seen.conn);
             seen.complete.then(|| if is_first { vec![Do::Rst] } else { vec![Do::Answer(answer(seen.request))] })
         });
-        // There are connections, and there will be no others.
+        // Connections exist, and no others can be made.
         world.servers[0].door = Door::Refuses;
         let (safe, unsafe_one) = (world.client(), world.client());
         world.get(safe, "00000001");
@@ -149,7 +154,7 @@ fn nothing_is_asked_for_twice_that_must_not_be() {
     }
 }
 
-/// A session that may have no other server has none; one that may goes where it can.
+/// A session that may have no other server has none; one that may moves where it can.
 #[test]
 fn sessions() {
     for allow_failover in [false, true] {
@@ -168,7 +173,8 @@ fn sessions() {
     }
 }
 
-/// A body that streams already stays; one that is decided about when it begins to goes over whole.
+/// A body that already streams does not move; one that is decided about at its beginning moves as a
+/// whole.
 #[test]
 fn bodies_that_stream() {
     let mut world = World::started(chain(), 1, 1);
@@ -181,7 +187,7 @@ fn bodies_that_stream() {
     world.finish();
 }
 
-/// Clients of HTTP/2, one of which gives up what waits.
+/// Clients of HTTP/2, one of which resets a waiting stream.
 #[test]
 fn streams_too() {
     let mut plan = chain();
@@ -200,7 +206,7 @@ fn streams_too() {
     world.finish();
 }
 
-/// Connections of clients: the stand-in has one for each, too.
+/// Connections of clients: the fallback also has one for each.
 #[test]
 fn pools_of_clients() {
     for pool in [Pool::Pinned, Pool::PerRequest] {
@@ -221,7 +227,7 @@ fn pools_of_clients() {
     }
 }
 
-/// A reload gives a fall-back to requests that wait already, and takes it from those that come.
+/// A reload gives a fallback to requests that wait already, and takes it from later ones.
 #[test]
 fn a_reload_takes_it_away() {
     let mut world = World::started(chain(), 1, 1);
@@ -230,7 +236,7 @@ fn a_reload_takes_it_away() {
     world.get(client, "00000001");
     world.run_for(100_000);
     let mut without = chain();
-    // In another order: what stands in is known by its name.
+    // In another order: the fallback is identified by its name.
     without.upstreams.swap(1, 2);
     without.upstreams[0].all_down = AllDown::Fallback(2);
     without.upstreams[1].all_down = AllDown::TryAll;
@@ -247,8 +253,8 @@ fn a_reload_takes_it_away() {
     world.finish();
 }
 
-/// Doors that open and close under traffic of all kinds: each answer is one's own, nothing is done twice that must not be, and nobody gets
-/// an error while somebody stands in.
+/// Doors that open and close under traffic of all kinds: each response is the client's own, nothing
+/// is done twice that must not be, and no client gets an error while a fallback is up.
 #[test]
 fn random_doors() {
     for seed in 0..12 {
@@ -280,7 +286,7 @@ fn random_doors() {
         world.run_for(120_000_000);
         let statuses: Vec<u16> = clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
         assert_eq!(statuses.len(), 40, "seed {seed}");
-        // What was on a connection that broke may not be repeated.
+        // A request on a broken connection may not be repeated.
         assert!(statuses.iter().all(|status| matches!(status, 200 | 502)), "seed {seed}: {statuses:?}");
         for nonce in &posts {
             assert!(world.seen_by(nonce).len() <= 1, "seed {seed}: {nonce} went out twice");

@@ -1,7 +1,8 @@
-//! Proves: however fast a client sends, and whatever receives bring after they were stopped, weir keeps no more of its input than a bound, reads all
-//! of it in the end, and takes no more than so many requests in a turn; a client that passes the bound in spite of that ends, and so does one that takes
-//! too long (docs/hostile.md H10, docs/buffers-bounds.md#bounds). How: segments of requests that weir answers by itself, with receives that take what
-//! is there at once as those of io_uring do.
+//! Proves: however fast a client sends, and whatever receives bring after they were stopped, weir
+//! keeps no more of its input than a bound, reads all of it in the end, and takes a bounded number
+//! of requests in a turn. A client that passes the bound nevertheless is ended, and so is one that
+//! takes too long (docs/hostile.md H10, docs/buffers.md#bounds). How: segments of requests with
+//! weir's own responses, and receives that take available bytes at once, as those of io_uring do.
 
 use std::sync::Arc;
 
@@ -28,14 +29,15 @@ fn world_of(workers: u16, change: impl FnOnce(&mut Plan)) -> World {
     World::started(plan, workers, 1)
 }
 
-/// Queues so many requests in full segments.
+/// Queues this many requests in full segments.
 fn flood(world: &mut World, client: usize, requests: usize) {
     (0..requests).for_each(|_| world.expect(client, "GET", false, false));
     let bytes = REQUEST.repeat(requests);
     bytes.as_bytes().chunks(SEGMENT).for_each(|segment| world.send(client, segment));
 }
 
-/// Bytes that weir has of a client's requests and has not parsed, of so many that were queued. All that it has parsed are this client's.
+/// Returns the bytes of a client's requests that weir has and has not parsed, of the queued ones.
+/// All parsed ones are this client's.
 fn kept(world: &World, client: usize, requests: usize, before: u64) -> usize {
     let parsed = (world.count(|counters| counters.requests.get()) - before) as usize;
     (requests * REQUEST.len()) - world.clients[client].unread() - parsed * REQUEST.len()
@@ -65,7 +67,7 @@ fn h10_input_is_bounded_while_answers_leave() {
     }
 }
 
-/// One that reads nothing is not read either, and goes on when it does.
+/// A client that reads nothing is not read either, and continues when it does.
 #[test]
 fn h10_input_is_bounded_while_nothing_is_read() {
     const REQUESTS: usize = 20_000;
@@ -83,7 +85,8 @@ fn h10_input_is_bounded_while_nothing_is_read() {
     world.finish();
 }
 
-/// Whatever goes wrong below: a client whose input comes although it is not received ends, and what was kept of it goes.
+/// Whatever goes wrong below: a client whose input arrives although it is not received is ended,
+/// and its kept input is dropped.
 #[test]
 fn h10_a_client_that_passes_the_bound_ends() {
     let mut world = world(1);
@@ -110,7 +113,8 @@ fn h10_a_client_that_passes_the_bound_ends() {
     world.finish();
 }
 
-/// Many clients with full pipelines whose answers leave in the same turn: their requests are taken over some turns.
+/// Many clients with full pipelines whose responses are sent in the same turn: their requests are
+/// taken over some turns.
 #[test]
 fn h10_a_turn_takes_so_many_requests() {
     const CLIENTS: usize = 12;
@@ -126,13 +130,14 @@ fn h10_a_turn_takes_so_many_requests() {
         world.settle_once();
         let taken = requests(&world) - before;
         before += taken;
-        // What receives have brought is looked at in any case, and of the last client that has a turn all that it may ask.
+        // Received bytes are parsed in any case, and from the last client with a turn everything
+        // that it may send.
         assert!(taken < 4096 + 2_000 + (CLIENTS * SEGMENT / REQUEST.len()) as u64, "{taken} requests in one turn");
     }
     world.finish();
 }
 
-/// What takes too long ends its client, and nobody else.
+/// A client that takes too long is ended, and no other.
 #[test]
 fn k3_a_client_that_takes_too_long_ends() {
     let mut world = world(1);
@@ -147,12 +152,12 @@ fn k3_a_client_that_takes_too_long_ends() {
     assert!(world.clients[client].was_reset);
     assert_eq!(world.clients[other].statuses(), [200]);
     assert_eq!(world.count(|counters| counters.client_closes.get("too-costly")), 1);
-    // One that is gone is nobody.
+    // A client that is gone has no effect.
     end_costly(&mut world.nodes[0].engine, token);
     world.finish();
 }
 
-/// Floods whose input comes faster than a turn takes hold up nobody whose input waits.
+/// Floods whose input arrives faster than a turn takes do not delay clients whose input waits.
 #[test]
 fn h10_what_waits_is_read_beside_floods() {
     const FLOODS: usize = 60;
@@ -176,7 +181,7 @@ fn h10_what_waits_is_read_beside_floods() {
     world.settle();
 }
 
-/// A head that is longer than what is kept of other input comes whole, if one of its length is allowed.
+/// A head that is longer than other kept input arrives whole, if its length is allowed.
 #[test]
 fn h10_a_long_head_comes_in_pieces() {
     let mut world = world_of(1, |plan| {

@@ -1,6 +1,6 @@
-//! Proves: what clients of the forward proxy get and where their requests go: destinations, names, policy, users, tunnels. How: a
-//! world whose servers are destinations on 127.0.0.1, which a rule allows; the test itself is the side thread.
-//! docs/forward.md.
+//! Proves: the responses to clients of the forward proxy and the targets of their requests: destinations, names,
+//! policy, users, tunnels. How: a world whose servers are destinations on 127.0.0.1, which a rule allows; the test
+//! itself is the side thread. docs/semantics.md §9.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -73,7 +73,7 @@ pub(crate) fn resolved(world: &mut World, name: &str, addresses: &[[u8; 4]], ttl
     tell(world, name, asker(1), Ok(Addresses { list, ttl_us }));
 }
 
-/// A client of whom only the address is known: 192.0.2.`last`.
+/// A client of which only the address is known: 192.0.2.`last`.
 fn asker(last: u8) -> Asker {
     Asker::of(None, IpAddr::from([192, 0, 2, last]))
 }
@@ -88,7 +88,8 @@ fn words(world: &World, client: usize) -> Vec<String> {
     world.clients[client].replies.iter().map(text).collect()
 }
 
-/// One connection of the client for each destination; Host is what the target says, and the destination learns nothing of the client.
+/// One connection of the client for each destination; Host is that of the target, and the destination learns nothing of
+/// the client.
 #[test]
 fn a_connection_for_each_destination() {
     let mut world = world(forward());
@@ -110,7 +111,7 @@ fn a_connection_for_each_destination() {
     world.finish();
 }
 
-/// So many connections and no more: the one that was not used for the longest time is closed.
+/// This many connections and no more: the least recently used one is closed.
 #[test]
 fn destinations_are_bounded() {
     let mut world = world(change(forward(), |forward| forward.destinations_max = 2));
@@ -125,7 +126,7 @@ fn destinations_are_bounded() {
     world.finish();
 }
 
-/// What may not be reached is refused before anything is connected to or looked up, and says so.
+/// A forbidden destination is refused before any connect or lookup, and the response says so.
 #[test]
 fn refused_destinations() {
     let cases = [
@@ -158,7 +159,7 @@ fn refused_destinations() {
     }
 }
 
-/// A name is looked up once for all who wait, and the request goes to the address that was allowed.
+/// A name is looked up once for all waiting requests, and the request is sent to the address that was allowed.
 #[test]
 fn names_are_looked_up() {
     let mut world = world(forward());
@@ -184,8 +185,8 @@ fn names_are_looked_up() {
     world.finish();
 }
 
-/// A name that answers with an allowed address first and a private one later (rebinding) is refused then, also on a connection that
-/// has been served before; only its existing connection to the allowed address is used on.
+/// A name with an allowed address first and a private one later (rebinding) is refused then, also on a connection that
+/// has been used before; only its existing connection to the allowed address remains in use.
 #[test]
 fn rebinding() {
     let mut world = world(forward());
@@ -206,7 +207,8 @@ fn rebinding() {
     world.finish();
 }
 
-/// Names without addresses, name servers that fail, are slow, or never answer: each has its status, nobody waits for ever.
+/// Names without addresses, name servers that fail, are slow, or never respond: each has its status, no request waits
+/// for ever.
 #[test]
 fn names_that_can_not_be_resolved() {
     let cases = [
@@ -235,13 +237,13 @@ fn names_that_can_not_be_resolved() {
     world.run_for(20 * SECOND_US);
     assert_eq!(world.clients[client].statuses(), [504]);
     assert!(words(&world, client)[0].ends_with("errand-timeout"));
-    // News that come too late are for nobody.
+    // Late news is for no one.
     resolved(&mut world, "silent.example", &[[127, 0, 0, 1]], SECOND_US);
     assert!(world.connects.is_empty());
     world.finish();
 }
 
-/// That there was no room for the name of one client says nothing to others who wait for it, nor to his next request.
+/// The lack of room for one client's name affects neither others that wait for it, nor the client's next request.
 #[test]
 fn no_room_for_a_name_is_for_who_asked() {
     let mut world = world(forward());
@@ -263,7 +265,7 @@ fn no_room_for_a_name_is_for_who_asked() {
         [one, two, three].map(|client| world.clients[client].statuses()),
         [vec![503, 200], vec![200], vec![200]]
     );
-    // What he asks for after a refusal is asked for anew.
+    // A request after a refusal starts a new lookup.
     world.run_for(2 * SECOND_US);
     world.errands.clear();
     for nonce in ["00000010", "00000011"] {
@@ -276,7 +278,7 @@ fn no_room_for_a_name_is_for_who_asked() {
     world.finish();
 }
 
-/// A user has his share wherever he is, and leaves that of his address to others.
+/// A user has its share on every connection, and leaves that of its address to others.
 #[test]
 fn names_are_asked_for_by_users() {
     let mut world = world(with_users());
@@ -291,8 +293,8 @@ fn names_are_asked_for_by_users() {
     world.finish();
 }
 
-/// Several addresses: one that refuses is followed by the next at once, one that is silent after a quarter of a second, and
-/// whoever answers first serves the request. When none does, the client is told.
+/// Several addresses: one that refuses is followed by the next at once, one that is silent after a quarter of a second,
+/// and the first that accepts serves the request. When none does, the client learns it.
 #[test]
 fn addresses_are_raced() {
     let mut world = world(forward());
@@ -335,7 +337,7 @@ fn connected(plan: Plan) -> (World, usize) {
     (world, client)
 }
 
-/// A tunnel carries bytes both ways and nothing else; each direction ends by itself.
+/// A tunnel carries bytes both ways and nothing else; each direction ends separately.
 #[test]
 fn tunnels() {
     for client_first in [true, false] {
@@ -369,7 +371,8 @@ fn tunnels() {
     }
 }
 
-/// What a client says before the tunnel is there waits, and is never sent when it does not come to be; nor is it taken for a request.
+/// Bytes that a client sends before the tunnel exists wait, and are never sent if it fails; nor are they parsed as a
+/// request.
 #[test]
 fn early_data_waits() {
     let mut world = world(forward());
@@ -417,7 +420,7 @@ fn tunnels_that_fail() {
         assert!(world.clients[client].replies[0].fields.has("proxy-status"));
         world.finish();
     }
-    // A reset of the destination ends the tunnel; an idle one ends after its time.
+    // A reset from the destination ends the tunnel; an idle one ends after its time.
     let (mut world, client) = connected(forward());
     world.say(0, Do::Rst);
     world.run_for(1000);
@@ -429,7 +432,7 @@ fn tunnels_that_fail() {
     world.finish();
 }
 
-/// After a request in absolute-form the same connection may tunnel, and its pinned connection stays apart.
+/// After a request in absolute-form the same connection may tunnel, and its pinned connection is separate.
 #[test]
 fn a_tunnel_after_requests() {
     let mut world = world(forward());
@@ -446,7 +449,8 @@ fn a_tunnel_after_requests() {
     world.finish();
 }
 
-/// A tunnel is the driver's as soon as that has everything that was said before; what it moves is counted, in the log too.
+/// A tunnel is passed to the driver as soon as that has all earlier bytes; the bytes that it moves are counted, also in
+/// the log.
 #[test]
 fn tunnels_are_handed_over() {
     let mut plan = forward();
@@ -499,11 +503,11 @@ fn a_tunnel_is_not_handed_over_before_its_bytes() {
     assert!(world.conns[0].closed);
 }
 
-/// One that moves nothing for its time ends; one that moves something in between goes on.
+/// A tunnel without traffic for its time ends; one with traffic in between continues.
 #[test]
 fn a_relayed_tunnel_that_is_idle() {
     let mut plan = forward();
-    // What the test says that was moved, no client gets.
+    // The bytes that the test reports as moved never reach a client.
     plan.access_log = None;
     let mut world = world(plan);
     world.let_relay();
@@ -533,7 +537,7 @@ pub(crate) fn with_users() -> Plan {
     change(forward(), |forward| forward.users = Some(Path::new("users").into()))
 }
 
-/// Answers the one verification that is open, and tells who was asked for.
+/// Answers the one open verification, and returns its credentials.
 pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
@@ -543,7 +547,7 @@ pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials
     credentials
 }
 
-/// Without credentials there is a challenge; with them they are verified once for a connection, and never leave.
+/// Without credentials weir sends a challenge; with them they are verified once for a connection, and never forwarded.
 #[test]
 fn credentials_are_verified_once() {
     let mut world = world(with_users());
@@ -565,7 +569,7 @@ fn credentials_are_verified_once() {
     assert_eq!(world.clients[client].statuses(), [407, 200, 200, 200, 200]);
     assert_eq!((world.errands.len(), ann.connections()), (0, 1));
     assert!(world.requests().all(|request| !request.fields.has("proxy-authorization")));
-    // Somebody else on the same connection is somebody else, and each request is looked at by itself.
+    // Another user on the same connection is separate, and each request is checked separately.
     send(&mut world, client, "GET", "http://127.0.0.1:9000/v?n=00000007", BOB);
     world.run_for(1000);
     assert_eq!(&*verify(&mut world, None).name, "bob");
@@ -576,8 +580,8 @@ fn credentials_are_verified_once() {
     world.finish();
 }
 
-/// Each request is judged by the users that there are when it comes: who is revoked is verified anew on a connection that lives,
-/// also when he is revoked while the good news are under way, and his limits go on.
+/// Each request is checked against the current users. A revoked user is verified again on a live connection, also if it
+/// is revoked while a positive result is in flight, and its limits continue.
 #[test]
 fn a_revoked_user_is_verified_anew() {
     let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));
@@ -607,7 +611,8 @@ fn a_revoked_user_is_verified_anew() {
     world.finish();
 }
 
-/// Credentials that could not be compared are not wrong: 503, when to come again, and the next request asks anew.
+/// Credentials that could not be compared are not wrong: 503 with Retry-After, and the next request starts a new
+/// verification.
 #[test]
 fn no_room_to_compare_is_no_refusal_of_credentials() {
     let mut world = world(with_users());
@@ -629,7 +634,7 @@ fn no_room_to_compare_is_no_refusal_of_credentials() {
     world.finish();
 }
 
-/// CONNECT is verified too; limits of a user hold over his connections, and an end of a connection makes room.
+/// CONNECT is verified as well; limits of a user hold over all its connections, and an end of a connection makes room.
 #[test]
 fn limits_of_users() {
     let plan = change(with_users(), |forward| {
@@ -666,7 +671,7 @@ fn limits_of_users() {
     assert_eq!(ann.connections(), 0);
 }
 
-/// Somebody who has as many connections as he may is refused on a further one, each time, until one of them ends.
+/// A user with the maximum of connections is refused on a further one, each time, until one of them ends.
 #[test]
 fn a_refused_connection_of_a_user_may_try_again() {
     let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));
@@ -687,7 +692,7 @@ fn a_refused_connection_of_a_user_may_try_again() {
     assert_eq!(ann.connections(), 0);
 }
 
-/// An operator's order holds for tunnels too.
+/// An operator's order holds for tunnels as well.
 #[test]
 fn a_disabled_forward_proxy() {
     use weir_proxy::cross::standing::Order;
@@ -702,7 +707,7 @@ fn a_disabled_forward_proxy() {
     world.finish();
 }
 
-/// The log says who asked, as was verified, and which address was connected to.
+/// The log has the verified user, and the address of the connection.
 #[test]
 fn lines_of_the_log() {
     let mut plan = with_users();
@@ -725,7 +730,7 @@ fn lines_of_the_log() {
     assert_eq!(world.lines, lines);
 }
 
-/// How to use the proxy is told to everybody who asks, also where users are asked who they are.
+/// All clients can read how to use the proxy, even where authentication is required.
 #[test]
 fn pac() {
     let mut world = world(change(with_users(), |forward| forward.pac = Some("function".into())));

@@ -1,6 +1,7 @@
-//! Proves: what real clients of a forward proxy say is understood, and nothing that was meant for a tunnel becomes a request: lengths of
-//! CONNECT, credentials that are empty, targets without a path, connections that go on behind a 407. How: the world of
-//! [`crate::forward`]. docs/forward.md.
+//! Proves: requests of real clients of a forward proxy are understood, and bytes that were meant
+//! for a tunnel never become a request: lengths of CONNECT, empty credentials, targets without a
+//! path, connections that continue behind a 407. How: the world of [`crate::forward`].
+//! docs/semantics.md §9.
 
 use std::sync::Arc;
 
@@ -9,14 +10,15 @@ use weir_proxy::forward::lookup::User;
 use crate::forward::{ANN, forward, get, send, verify, with_users, world};
 use crate::world::World;
 
-/// A CONNECT to the first destination with these fields, and what follows at once.
+/// Sends a CONNECT to the first destination with these fields, and bytes right behind it.
 fn connect(world: &mut World, client: usize, fields: &str, behind: &str) {
     world.expect(client, "CONNECT", false, false);
     world.send(client, format!("CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n{fields}\r\n{behind}").as_bytes());
     world.run_for(1000);
 }
 
-/// CONNECT has no content (RFC 9110 §9.3.6): whatever its length says, what follows is for the tunnel.
+/// CONNECT has no content (RFC 9110 §9.3.6): whatever its length says, the bytes behind it are for
+/// the tunnel.
 #[test]
 fn a_length_of_connect_says_nothing() {
     for length in ["0", "4", "100000"] {
@@ -30,7 +32,7 @@ fn a_length_of_connect_says_nothing() {
         world.run_for(1000);
         world.finish();
     }
-    // Framing that others could read as something else stays an error.
+    // Framing that others could read differently is still an error.
     for fields in
         ["Content-Length: +4\r\n", "Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"]
     {
@@ -43,7 +45,8 @@ fn a_length_of_connect_says_nothing() {
     }
 }
 
-/// Behind a refused CONNECT nothing is a request, unless nothing can have been meant for the tunnel.
+/// Behind a refused CONNECT nothing is a request, unless nothing can have been meant for the
+/// tunnel.
 #[test]
 fn behind_a_refused_connect_nothing_is_a_request() {
     const REQUEST: &str = "GET http://127.0.0.1:9001/v?n=00000001 HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -65,7 +68,8 @@ fn behind_a_refused_connect_nothing_is_a_request() {
     }
 }
 
-/// A client whose authentication takes several turns has them on one connection, and its tunnel too.
+/// A client whose authentication takes several turns has them on one connection, and its tunnel as
+/// well.
 #[test]
 fn a_connection_goes_on_behind_a_challenge() {
     let mut world = world(with_users());
@@ -87,7 +91,8 @@ fn a_connection_goes_on_behind_a_challenge() {
     world.finish();
 }
 
-/// A body that is small and was announced is read, so that its client can send the request again on the same connection.
+/// A small announced body is read, so that its client can send the request again on the same
+/// connection.
 #[test]
 fn a_connection_goes_on_behind_a_small_body() {
     let mut world = world(with_users());
@@ -107,7 +112,7 @@ fn a_connection_goes_on_behind_a_small_body() {
     verify(&mut world, Some(&Arc::new(User::new("ann"))));
     assert_eq!(world.clients[client].statuses(), [407, 200]);
     assert_eq!(world.conns[0].requests.len(), 1, "what came without a name went nowhere");
-    // One that is large isn't worth it.
+    // A large one is not worth it.
     let other = world.client();
     world.expect(other, "POST", false, false);
     world.send(other, post("", 100_000).as_bytes());
@@ -117,7 +122,8 @@ fn a_connection_goes_on_behind_a_small_body() {
     world.finish();
 }
 
-/// What is no credentials is refused at once, however empty it is, and what follows is judged by itself.
+/// Malformed credentials are refused at once, even empty ones, and the next request is judged
+/// separately.
 #[test]
 fn credentials_that_are_empty_are_refused_at_once() {
     let mut world = world(with_users());

@@ -1,6 +1,7 @@
-//! Proves: with `pool "fresh"` requests have connections of their own while kept ones are worse, and only then; one that can't be made costs
-//! nobody an answer; what is special goes on kept ones; nothing is left behind. How: a server that answers late unless a request is the first on
-//! its connection. docs/pools.md#kept-or-fresh.
+//! Proves: with `pool "fresh"` requests have connections of their own while kept ones are worse,
+//! and only then; one that cannot be made costs no client a response; special requests use kept
+//! ones; nothing is left behind. How: a server that responds late unless a request is the first on
+//! its connection. docs/semantics.md §8.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool};
@@ -8,7 +9,8 @@ use weir_proxy::plan::{Plan, Pool};
 use crate::world::{Do, Door, Rng, Seen, World, answer, plan};
 
 const KEPT: usize = 4;
-/// Requests after which connections are compared: of the first ones every 16th is a probe, and eight are needed.
+/// Requests after which connections are compared: every 16th of the first ones is a probe, and
+/// eight are needed.
 const ENOUGH: usize = 16 * 9;
 
 fn fresh(servers: usize) -> Plan {
@@ -18,7 +20,7 @@ fn fresh(servers: usize) -> Plan {
     plan
 }
 
-/// As a worker that is busy with others does: what comes on a connection that it has already waits.
+/// Behaves like a worker that is busy with others: a request on an existing connection waits.
 fn tied(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let is_first = seen.arrival == 1;
     seen.complete.then(|| vec![Do::Delay(if is_first { 200 } else { 25_000 }), Do::Answer(answer(seen.request))])
@@ -28,7 +30,7 @@ fn quick(seen: &Seen<'_>) -> Option<Vec<Do>> {
     seen.complete.then(|| vec![Do::Delay(200), Do::Answer(answer(seen.request))])
 }
 
-/// Asks so many times, one after the other, each `step_us`; all are answered.
+/// Sends this many requests, one after the other, each `step_us`; all are answered.
 fn converse(world: &mut World, client: usize, requests: usize, step_us: u64) {
     let before = world.clients[client].replies.len();
     for n in before..before + requests {
@@ -38,7 +40,8 @@ fn converse(world: &mut World, client: usize, requests: usize, step_us: u64) {
     }
 }
 
-/// A world in which connections for requests are in force, and a client that has asked until then.
+/// Returns a world in which connections for requests are in force, and a client that has sent
+/// requests until then.
 fn in_force(servers: usize) -> (World, usize) {
     let mut world = World::started(fresh(servers), 1, 1);
     world.servers.iter_mut().for_each(|server| server.serve = Box::new(tied));
@@ -53,7 +56,8 @@ fn asked_fresh(world: &World) -> u64 {
     world.count_of(0, |stats| stats.fresh_requests.get())
 }
 
-/// While kept connections are good one request in a hundred has one of its own, which ends with its answer.
+/// While kept connections are good, one request in a hundred has its own connection, which ends
+/// with its response.
 #[test]
 fn few_while_both_are_alike() {
     let mut world = World::started(fresh(1), 1, 1);
@@ -69,7 +73,8 @@ fn few_while_both_are_alike() {
     world.finish();
 }
 
-/// When kept ones are slow each request has its own, but for probes; when they are good again, none.
+/// When kept ones are slow, each request has its own, except for probes; when they are good again,
+/// none.
 #[test]
 fn there_and_back() {
     let (mut world, client) = in_force(1);
@@ -86,7 +91,8 @@ fn there_and_back() {
     world.finish();
 }
 
-/// A server that takes no new connections: all is answered on those that are there, and after eight failures none is tried for a while.
+/// A server that accepts no new connections: all requests are answered on existing ones, and after
+/// eight failures none is tried for a while.
 #[test]
 fn none_can_be_made() {
     for door in [Door::Refuses, Door::Slams, Door::Mute, Door::Absent] {
@@ -105,7 +111,8 @@ fn none_can_be_made() {
     }
 }
 
-/// What is not all here, or asks for another protocol, goes on kept connections; what must not be sent twice may have its own, and is sent once.
+/// Incomplete requests, and those for another protocol, use kept connections; a request that must
+/// not be sent twice may have its own, and is sent once.
 #[test]
 fn what_is_special() {
     let (mut world, client) = in_force(1);
@@ -131,7 +138,7 @@ fn what_is_special() {
     world.finish();
 }
 
-/// What a server does with a request on a connection of its own is treated as on any: GET is asked again, POST is not.
+/// Events on a request's own connection are treated as on any: GET is sent again, POST is not.
 #[test]
 fn lost_with_a_request() {
     for (method, status) in [("GET", 200), ("POST", 502)] {
@@ -149,8 +156,8 @@ fn lost_with_a_request() {
     }
 }
 
-/// A client that has several requests under way gets its answers in order, and one that leaves takes its connections along, also those that
-/// are being made.
+/// A client with several requests in progress gets its responses in order, and one that leaves
+/// takes its connections along, including those that are being made.
 #[test]
 fn clients_that_pipeline_and_leave() {
     let (mut world, client) = in_force(1);
@@ -178,7 +185,7 @@ fn clients_that_pipeline_and_leave() {
     world.finish();
 }
 
-/// As many at a time as `connections-max`; the others use those that are kept.
+/// At most `connections-max` at a time; the others use kept ones.
 #[test]
 fn no_more_than_allowed() {
     let (mut world, _) = in_force(1);
@@ -195,7 +202,7 @@ fn no_more_than_allowed() {
     world.finish();
 }
 
-/// Of two servers each is compared by itself.
+/// Each of two servers is compared separately.
 #[test]
 fn each_server_by_itself() {
     let (mut world, client) = in_force(2);
@@ -206,7 +213,8 @@ fn each_server_by_itself() {
     world.finish();
 }
 
-/// Doors that open and close, servers that break off, clients that leave: who stays has all of its answers, and only its own.
+/// Doors that open and close, servers that break off, clients that leave: a client that stays has
+/// all of its responses, and only its own.
 #[test]
 fn whatever_happens() {
     for seed in 0..40 {
@@ -242,7 +250,7 @@ fn whatever_happens() {
         for (client, asked) in clients {
             assert_eq!(world.clients[client].replies.len(), asked, "seed {seed}: client {client}");
             for n in 0..asked {
-                // What a server broke off too often.
+                // A response that a server broke off too often.
                 let reply = &world.clients[client].replies[n];
                 match reply.status {
                     502 => failed += 1,
@@ -251,7 +259,7 @@ fn whatever_happens() {
             }
         }
         assert!(failed < 10, "seed {seed}: {failed} failed");
-        // What is kept beyond the least goes after a rest.
+        // Connections kept beyond the minimum are closed after an idle time.
         world.run_for(200_000_000);
         let left = world.count(|counters| counters.in_flight.get() + counters.queue_waiting.get());
         assert_eq!((left, world.open_conns().len()), (0, KEPT), "seed {seed}");

@@ -1,7 +1,8 @@
-//! Proves: what is strange though legal is counted by kind and for each connection, usual traffic counts nothing, and a
-//! connection that makes too much of it ends in order: what was asked is answered, the last answer says so, and counters
-//! and access log know why. How: each kind by itself, random mixtures against a count of their own, and limits with
-//! requests under way. docs/status-glitches.md#glitches
+//! Proves: strange but legal events are counted by kind and for each connection, usual traffic
+//! counts nothing, and a connection with too many of them ends in order: earlier requests are
+//! answered, the last response says so, and counters and access log have the reason. How: each kind
+//! separately, random mixtures against a separate count, and limits with requests in progress.
+//! docs/status.md#glitches
 
 use weir_check::upstreams::check_honest;
 use weir_check::{Rules, StrictRequests};
@@ -16,14 +17,14 @@ use crate::world::{Cut, Do, Rng, Seen, World, access_log, answer, plan};
 /// Kinds by their words, and how often.
 type Kinds = &'static [(&'static str, u64)];
 
-/// Kinds that clients did, and how often.
+/// Returns the kinds of client glitches, and how often.
 fn of_clients(world: &World) -> Vec<(&'static str, u64)> {
     let count = |kind: ClientGlitch| world.count(|counters| counters.client_glitches[kind as usize].get());
     let all = ClientGlitch::ALL.iter().map(|(kind, word, _)| (*word, count(*kind)));
     all.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Kinds that servers did, and how often.
+/// Returns the kinds of server glitches, and how often.
 fn of_servers(world: &World) -> Vec<(&'static str, u64)> {
     let count = |kind: UpstreamGlitch| world.count(|counters| counters.upstream_glitches[kind as usize].get());
     let of_server = |kind: UpstreamGlitch| world.count_of(0, |server| server.glitches[kind as usize].get());
@@ -38,7 +39,7 @@ fn sum(kinds: &[(&str, u64)]) -> u64 {
     kinds.iter().map(|(_, count)| count).sum()
 }
 
-/// A plan whose clients may make so many glitches, and whose lines say what came of it.
+/// Returns a plan whose clients may make this many glitches, and whose log lines show the outcome.
 fn limited(max: u32) -> Plan {
     let mut plan = plan(1, 2);
     plan.client.glitches_max = Some(max);
@@ -74,7 +75,7 @@ fn each_kind_of_a_client() {
         ("POST", chunked("1;a\r\nx\r\n2;b=\"c\"\r\nxy\r\n0;d\r\n\r\n"), &[("chunk-extension", 3)]),
         ("POST", chunked(&(crumbs + "0\r\n\r\n")), &[("chunk-crumbs", 2)]),
         ("POST", chunked("1\r\nx\r\n0\r\nX-A: 1\r\nX-B: 2\r\n\r\n"), &[("trailer-dropped", 2)]),
-        // What weir itself answers is looked at as well.
+        // Requests that weir itself answers are checked as well.
         ("OPTIONS", with("Max-Forwards: 0\r\nX_y: 1\r\n").replace("GET", "OPTIONS"), &[("underscore", 1)]),
         ("GET", with("X_y: 1\r\nProxy: 1\r\n"), &[("underscore", 1), ("proxy-field", 1)]),
         ("GET", with("X-Y: 1\r\nConnection: keep-alive, x-y\r\n"), &[]),
@@ -115,13 +116,15 @@ fn a_head_in_many_small_pieces() {
     }
 }
 
-/// Also what comes piece by piece, as long as there are few pieces to a head; names with `_` where they are wanted.
+/// Also for input piece by piece, as long as a head has few pieces; and names with `_` where they
+/// are wanted.
 #[test]
 fn usual_traffic_makes_none() {
     let mut wanted = plan(1, 2);
     wanted.client.underscores = true;
     let mut world = World::started(wanted, 1, 1);
-    // Else a POST would have a new connection: nobody knows yet that this one lives for more answers.
+    // Otherwise a POST would have a new connection: it is not known yet that this one lasts for
+    // more responses.
     for n in 0..210 {
         let client = world.client();
         world.get(client, &format!("aaaa{n:04}"));
@@ -151,7 +154,8 @@ fn usual_traffic_makes_none() {
     world.finish();
 }
 
-/// Random requests with random oddities, pipelined and cut at random: the connection's count is theirs.
+/// Random requests with random oddities, pipelined and cut at random: the connection's count equals
+/// theirs.
 #[test]
 fn random_mixtures_are_counted_right() {
     let odd = ["X_y: 1\r\n", "Connection: host\r\n", "Range: a\r\nRange: b\r\n", "Upgrade: h2c\r\n", "Proxy: a\r\n"];
@@ -173,7 +177,8 @@ fn random_mixtures_are_counted_right() {
         world.send_cut(client, bytes.as_bytes(), Cut::Each(100 + rng.below(400) as usize));
         world.run_for(1_000_000);
         assert_eq!(sum(&of_clients(&world)), *counts.last().unwrap(), "seed {seed}");
-        // A line says how many there were when its exchange ended, which may be more than up to its request.
+        // A line has the count at the end of its exchange, which may be more than up to its
+        // request.
         let lines: Vec<u64> = world.lines.iter().map(|line| line.parse().unwrap()).collect();
         assert_eq!(lines.len(), counts.len());
         assert!(lines.iter().zip(&counts).all(|(said, counted)| said >= counted) && lines.is_sorted(), "seed {seed}");
@@ -182,8 +187,8 @@ fn random_mixtures_are_counted_right() {
     }
 }
 
-/// Over the limit with requests under way: they are answered, in order, the last one says close, and nothing behind it is
-/// asked of a server.
+/// Over the limit with requests in progress: they are answered, in order, the last one says close,
+/// and nothing behind it is sent to a server.
 #[test]
 fn a_client_over_the_limit_is_closed_behind_what_it_asked() {
     for pause_us in [0, 20_000] {
@@ -216,7 +221,7 @@ fn a_client_over_the_limit_is_closed_behind_what_it_asked() {
     }
 }
 
-/// As many as allowed are allowed.
+/// The allowed number is allowed.
 #[test]
 fn a_client_at_the_limit_goes_on() {
     let mut world = World::started(limited(3), 1, 1);
@@ -229,7 +234,7 @@ fn a_client_at_the_limit_goes_on() {
     world.finish();
 }
 
-/// A body that brings the count over the limit may come to its end; one that goes on and on is refused.
+/// A body that brings the count over the limit may complete; one that continues is refused.
 #[test]
 fn a_strange_body_over_the_limit() {
     let extended = "1;a\r\nx\r\n";
@@ -267,7 +272,7 @@ fn a_strange_body_over_the_limit() {
     }
 }
 
-/// A body that is already on its way to a server ends there too.
+/// A body that is already being sent to a server ends there as well.
 #[test]
 fn a_strange_body_that_streams() {
     let mut world = World::started(limited(10), 1, 1);
@@ -284,7 +289,7 @@ fn a_strange_body_that_streams() {
     world.finish();
 }
 
-/// A head that comes in crumbs and is not complete is refused behind what was asked before.
+/// An incomplete head in small pieces is refused behind earlier responses.
 #[test]
 fn a_head_in_pieces_over_the_limit() {
     let mut world = World::started(limited(2), 1, 1);
@@ -323,7 +328,8 @@ fn a_head_in_pieces_that_is_complete_at_last() {
     world.finish();
 }
 
-/// An upgrade that brings its client over the limit is answered: with the last answer, or with a tunnel, which is left alone.
+/// An upgrade that brings its client over the limit is answered: with the last response, or with a
+/// tunnel, which is not touched.
 #[test]
 fn an_upgrade_over_the_limit() {
     let upgrade = "Connection: upgrade, host\r\nUpgrade: websocket\r\nX_y: 1\r\n";
@@ -350,14 +356,14 @@ fn an_upgrade_over_the_limit() {
     }
 }
 
-/// An answer with these field lines, and interim answers before it and bytes behind it.
+/// A response with these field lines, and interim responses before it and bytes behind it.
 fn odd_answer(seen: &Seen<'_>, before: &str, fields: &str, behind: &str) -> Option<Vec<Do>> {
     let text = String::from_utf8(answer(seen.request)).unwrap();
     let (line, rest) = text.split_once("\r\n").unwrap();
     Some(vec![Do::Answer(format!("{before}{line}\r\n{fields}{rest}{behind}").into_bytes())])
 }
 
-/// An answer whose body is chunked.
+/// A response whose body is chunked.
 fn chunked_answer(seen: &Seen<'_>, body: &str) -> Option<Vec<Do>> {
     let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nTransfer-Encoding: chunked\r\n\r\n", seen.request.nonce());
     Some(vec![Do::Answer((head + body).into_bytes())])
@@ -408,7 +414,8 @@ fn only(world: &World) -> ConnectionReport {
     connection.clone()
 }
 
-/// Line ends behind an answer are counted once an answer, when another request is unanswered; else they end the connection.
+/// Line ends behind a response are counted once a response, when another request is unanswered;
+/// otherwise they end the connection.
 #[test]
 fn line_ends_behind_answers() {
     let mut world = World::started(deep(None), 1, 1);
@@ -426,7 +433,8 @@ fn line_ends_behind_answers() {
     world.finish();
 }
 
-/// A server that is pipelined up to eight deep over one connection, whose connections may make so many glitches.
+/// A server that is pipelined up to eight deep over one connection, whose connections may make this
+/// many glitches.
 fn deep(max: Option<u32>) -> Plan {
     let mut plan = plan(1, 1);
     plan.upstreams[0].pipeline = PipelineMode::Depth(8);
@@ -442,7 +450,8 @@ fn earn(world: &mut World) {
     }
 }
 
-/// Over the limit a connection takes nothing more, runs empty and is made anew; every request is answered, none twice.
+/// Over the limit a connection takes nothing more, runs empty and is replaced; every request is
+/// answered, none twice.
 #[test]
 fn a_connection_over_the_limit_is_made_anew() {
     for pause_us in [0, 5_000] {
@@ -468,7 +477,7 @@ fn a_connection_over_the_limit_is_made_anew() {
         let ended = world.count(|counters| counters.upstream_closes.get("glitches"));
         let odd = |conn: &weir_check::Request| !conn.nonce().starts_with('8');
         let most = world.conns.iter().map(|conn| conn.requests.iter().filter(|it| odd(it)).count()).max();
-        // Eleven that are too many, and what had been sent behind the eleventh.
+        // Eleven that are too many, and the requests that had been sent behind the eleventh.
         assert!(
             ended >= 200 / 19 && most.is_some_and(|most| (11..=19).contains(&most)),
             "{ended} ended, {most:?} on one"
@@ -481,7 +490,7 @@ fn a_connection_over_the_limit_is_made_anew() {
     }
 }
 
-/// An answer that streams is counted while it streams, and is not cut.
+/// A response that streams is counted while it streams, and is not truncated.
 #[test]
 fn an_answer_that_streams_is_not_cut() {
     let mut world = World::started(deep(Some(1)), 1, 1);

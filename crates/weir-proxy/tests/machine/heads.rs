@@ -1,5 +1,6 @@
-//! Proves: where a server has sent a body behind an answer to HEAD, nothing is asked on a connection behind such an answer any more, so that no
-//! other request is lost with it. How: a server whose bodies come a moment later, and POSTs in between.
+//! Proves: after a server has sent a body behind a response to HEAD, nothing more is sent on a
+//! connection behind such a response, so that no other request is lost with it. How: a server whose
+//! bodies come a moment later, and POSTs in between.
 
 use weir_proxy::cross::doubt::Doubt;
 

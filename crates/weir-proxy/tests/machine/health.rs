@@ -1,6 +1,6 @@
-//! Proves: a server that is not to get requests gets none, and nobody notices: what it has is finished, what waits for it
-//! goes elsewhere, and it comes back by order or by showing that it works. How: the orders and every way into and out of
-//! a suspension, with requests in flight, on one worker and on two. docs/failover.md.
+//! Proves: a server that must not get requests gets none, and no client notices: its current requests are finished,
+//! those that wait for it move elsewhere, and it returns by order or by showing that it works. How: the orders and
+//! every way into and out of a suspension, with requests in flight, on one worker and on two. docs/semantics.md §6.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use weir_proxy::upstream::server_state::State;
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 
-/// Servers that answer after a delay.
+/// Servers that respond after a delay.
 fn slow(world: &mut World, delay_us: u64) {
     for server in &mut world.servers {
         server.serve =
@@ -32,7 +32,7 @@ fn open(world: &World, server: usize) -> usize {
     world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == server).count()
 }
 
-/// Requests of a server that are not answered, over all workers.
+/// Returns the unanswered requests of a server, over all workers.
 fn load(world: &World, server: u32) -> usize {
     world.nodes.iter().map(|node| node.engine.load(server)).sum()
 }
@@ -48,7 +48,7 @@ fn answered(world: &World, clients: &[usize]) -> usize {
     replies.inspect(|reply| assert_eq!(reply.status, 200, "{reply:?}")).count()
 }
 
-/// Draining: what the server has is finished on open connections, and nothing new comes until it is enabled.
+/// Draining: the server's requests are finished on open connections, and nothing new comes until it is enabled.
 #[test]
 fn a_draining_server_finishes_what_it_has() {
     for workers in [1, 2] {
@@ -75,7 +75,8 @@ fn a_draining_server_finishes_what_it_has() {
     }
 }
 
-/// Disabled: in flight is finished, what waits goes elsewhere, then the connections are closed and not made anew.
+/// Disabled: requests in flight are finished, waiting ones move elsewhere, then the connections are closed and not
+/// replaced.
 #[test]
 fn a_disabled_server_is_left_alone() {
     for workers in [1, 2] {
@@ -106,7 +107,7 @@ fn a_disabled_server_is_left_alone() {
     }
 }
 
-/// The only server: what it has is answered before it is left, and what comes then is told to come again.
+/// The only server: its requests are answered first, and later ones get 503 with Retry-After.
 #[test]
 fn without_another_server_what_waits_is_served_first() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -133,7 +134,7 @@ fn without_another_server_what_waits_is_served_first() {
     world.finish();
 }
 
-/// A connection that breaks while its server is disabled is not replaced, and what was on it is answered elsewhere.
+/// A connection that breaks while its server is disabled is not replaced, and its requests are answered elsewhere.
 #[test]
 fn a_disabled_server_that_dies_is_not_missed() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -158,7 +159,7 @@ fn a_disabled_server_that_dies_is_not_missed() {
     world.finish();
 }
 
-/// A worker that begins anew finds the order.
+/// A restarted worker finds the order.
 #[test]
 fn orders_outlive_a_worker() {
     for workers in [1, 2] {
@@ -174,7 +175,7 @@ fn orders_outlive_a_worker() {
     }
 }
 
-/// The plan of two servers with a rule: three answers 5xx within a second.
+/// The plan of two servers with a rule: three 5xx responses within a second.
 fn plan_with_rule(servers: usize, connections: u32) -> Plan {
     let mut plan = plan(servers, connections);
     let codes = Codes::parse("5xx").unwrap();
@@ -182,7 +183,7 @@ fn plan_with_rule(servers: usize, connections: u32) -> Plan {
     plan
 }
 
-/// A server that answers as the switch says; its answers carry the nonce either way.
+/// A server that responds with the status in the switch; its responses carry the nonce either way.
 fn switched(world: &mut World, server: usize, status: &Rc<Cell<u16>>) {
     let status = Rc::clone(status);
     world.servers[server].serve = Box::new(move |seen| match status.get() {
@@ -198,14 +199,14 @@ fn suspended(world: &World, server: u32) -> Vec<bool> {
     world.nodes.iter().map(|node| matches!(state(node), State::Suspended(_))).collect()
 }
 
-/// One request of each client and its status.
+/// Sends one request of each client; returns the statuses.
 fn round(world: &mut World, clients: &[usize]) -> Vec<u16> {
     clients.iter().for_each(|client| world.get(*client, "00000000"));
     world.settle();
     clients.iter().map(|client| *world.clients[*client].statuses().last().unwrap()).collect()
 }
 
-/// Bad answers are counted over all workers together; the server gets nothing more; all workers agree.
+/// Bad responses are counted over all workers together; the server gets nothing more; all workers agree.
 #[test]
 fn a_server_that_answers_badly_is_suspended() {
     for workers in [1, 2, 3] {
@@ -225,8 +226,8 @@ fn a_server_that_answers_badly_is_suspended() {
     }
 }
 
-/// A server that resets connections with requests on them is suspended by a rule for that, counted over all workers, and by
-/// no other rule; one that closes between two answers is not.
+/// A server that resets connections with requests on them is suspended by a rule for that, counted over all workers,
+/// and by no other rule; one that closes between two responses is not.
 #[test]
 fn a_server_that_loses_connections_is_suspended() {
     for workers in [1, 2, 3] {
@@ -259,10 +260,10 @@ fn a_server_that_loses_connections_is_suspended() {
     }
 }
 
-/// A rule that counts answers.
+/// A rule that counts responses.
 const STATUS: Symptom = Symptom::Status(Codes { first: 500, last: 599 });
 
-/// What the workers tell of servers since they were last asked.
+/// Returns the workers' events for servers since the last call.
 fn events(world: &mut World) -> Vec<(u32, What)> {
     let mut all = Vec::new();
     for node in &mut world.nodes {
@@ -271,7 +272,7 @@ fn events(world: &mut World) -> Vec<(u32, What)> {
     all
 }
 
-/// Each change is told once, by one worker.
+/// Each change is reported once, by one worker.
 #[test]
 fn changes_are_told_once() {
     for workers in [1, 3] {
@@ -303,7 +304,7 @@ fn changes_are_told_once() {
     }
 }
 
-/// Fewer than the limit within the window suspend nobody, however long it goes on.
+/// Fewer than the limit within the window suspend no server, however long it continues.
 #[test]
 fn a_bad_answer_now_and_then_is_forgiven() {
     let mut world = World::started(plan_with_rule(1, 1), 1, 1);
@@ -320,7 +321,8 @@ fn a_bad_answer_now_and_then_is_forgiven() {
     world.finish();
 }
 
-/// The trial: one request after the pause, answered elsewhere while it fails, longer pauses, and back when it succeeds.
+/// The trial: one request after the pause, answered elsewhere while it fails, longer pauses, and recovery when it
+/// succeeds.
 #[test]
 fn one_request_at_a_time_tries_a_suspended_server() {
     for workers in [1, 2] {
@@ -351,8 +353,8 @@ fn one_request_at_a_time_tries_a_suspended_server() {
     }
 }
 
-/// Good whenever it is tried or probed, and bad to clients: it is left alone for longer and longer, until it has done well for
-/// long enough.
+/// Good whenever it is tried or probed, and bad to clients: it is not used for longer and longer, until it has done
+/// well for long enough.
 #[test]
 fn a_server_that_relapses_is_left_alone_for_longer() {
     let with_probes = |mut plan: Plan| {
@@ -398,7 +400,7 @@ fn a_server_that_relapses_is_left_alone_for_longer() {
     }
 }
 
-/// While a trial is on its way there is no other, on whatever worker.
+/// During a trial no worker makes another one.
 #[test]
 fn a_slow_trial_stays_the_only_one() {
     let mut world = World::started(plan_with_rule(2, 8), 2, 1);
@@ -414,7 +416,7 @@ fn a_slow_trial_stays_the_only_one() {
     }
     slow.set(true);
     for round in 0..40 {
-        // Each asks once, so that none waits behind the trial.
+        // Each sends once, so that none waits behind the trial.
         let fresh = [world.client_of(0), world.client_of(1)];
         fresh.iter().for_each(|client| world.get(*client, &format!("{round:08}")));
         world.run_for(100_000);
@@ -426,7 +428,7 @@ fn a_slow_trial_stays_the_only_one() {
     world.finish();
 }
 
-/// A trial that is lost with its connection is asked elsewhere too.
+/// A trial that is lost with its connection is sent elsewhere as well.
 #[test]
 fn a_trial_on_a_server_that_dies_is_not_lost() {
     let mut world = World::started(plan_with_rule(2, 2), 1, 1);
@@ -450,7 +452,7 @@ fn a_trial_on_a_server_that_dies_is_not_lost() {
     world.finish();
 }
 
-/// Where only requests come that must not be repeated, one of them is the trial after a while, and gets its answer.
+/// If only requests arrive that must not be repeated, one of them is the trial after a while, and gets its response.
 #[test]
 fn any_request_tries_a_server_when_no_safe_one_comes() {
     let mut world = World::started(plan_with_rule(2, 2), 1, 1);
@@ -495,7 +497,7 @@ fn when_all_are_down() {
         let expected = if all_down == AllDown::TryAll { 500 } else { 503 };
         assert_eq!(round(&mut world, &clients), [expected; 8]);
         assert_eq!(world.count(|counters| counters.refusals.get("no-healthy-server")) > 0, expected == 503);
-        // By order out of use, they are not tried either.
+        // Out of use by order, they are not tried either.
         (0..2).for_each(|server| world.order(server, Order::Drain));
         assert_eq!(round(&mut world, &clients), [503; 8]);
         (0..2).for_each(|server| world.order(server, Order::Enable));
@@ -510,7 +512,7 @@ fn when_all_are_down() {
     }
 }
 
-/// A worker without connections of its own waits for those of another one also where only a suspended server is left.
+/// A worker without connections of its own waits for those of another one even if only a suspended server is left.
 #[test]
 fn a_suspended_server_is_awaited_by_all_workers() {
     for servers in [1, 2] {
@@ -538,7 +540,8 @@ fn a_suspended_server_is_awaited_by_all_workers() {
     }
 }
 
-/// What was in flight to the last server that is in use when it dies goes to the suspended one, whichever worker has its connections.
+/// Requests in flight to the last server in use when it dies move to the suspended one, whichever worker has its
+/// connections.
 #[test]
 fn a_suspended_server_gets_what_a_dying_one_had() {
     for workers in [1, 2] {
@@ -567,7 +570,7 @@ fn a_suspended_server_gets_what_a_dying_one_had() {
     }
 }
 
-/// Of a dead server and a suspended one that is not tried, the answer says what could be done about it.
+/// For a dead server and a suspended one that is not tried, the response says how that could be changed.
 #[test]
 fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
     for workers in [1, 2] {
@@ -592,7 +595,7 @@ fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
     }
 }
 
-/// With one server dead and the other suspended, the suspended one is tried; a suspended one is not when another lives.
+/// With one server dead and the other suspended, the suspended one is tried; a suspended one is not when another is up.
 #[test]
 fn a_suspended_server_is_better_than_a_dead_one() {
     let mut world = World::started(plan_with_rule(2, 2), 1, 1);
@@ -616,7 +619,7 @@ fn a_suspended_server_is_better_than_a_dead_one() {
     world.finish();
 }
 
-/// A worker that begins anew learns from the others what is suspended; also the judge itself.
+/// A restarted worker learns from the others which servers are suspended; also the judging worker itself.
 #[test]
 fn suspensions_outlive_a_worker() {
     for lost in [0, 1] {
@@ -648,7 +651,7 @@ fn plan_with_probes(servers: usize, connections: u32) -> Plan {
     plan
 }
 
-/// Servers that answer probes with a status, and everything else honestly.
+/// Servers that answer probes with a status, and all other requests honestly.
 fn probed(world: &mut World, server: usize, status: &Rc<Cell<u16>>) {
     let status = Rc::clone(status);
     world.servers[server].serve = Box::new(move |seen| match seen.request.target == "/health" {
@@ -697,7 +700,7 @@ fn probes_suspend_a_server_and_bring_it_back() {
     }
 }
 
-/// Servers that refuse, never answer, or close: each is a failed probe, and none leaves a connection behind.
+/// Servers that refuse, never respond, or close: each is a failed probe, and none leaves a connection behind.
 #[test]
 fn probes_fail_in_many_ways() {
     for (what, fault) in [
@@ -719,7 +722,7 @@ fn probes_fail_in_many_ways() {
     }
 }
 
-/// A server that is not there is suspended by its probes. When it accepts connections again it is probed at once, however
+/// A server that is down is suspended by its probes. When it accepts connections again it is probed at once, however
 /// long the interval is.
 #[test]
 fn a_revived_server_is_probed_at_once() {
@@ -739,7 +742,8 @@ fn a_revived_server_is_probed_at_once() {
     world.finish();
 }
 
-/// While clients get good answers to the same request there are no probes; other requests, and bad answers, prove nothing.
+/// While clients get good responses to the same request, no probes are sent; other requests, and bad responses, prove
+/// nothing.
 #[test]
 fn probes_are_skipped_while_clients_prove_the_same() {
     for (target, fields, fewer) in [("/health", "", true), ("/health?n=1", "", false), ("/other", "", false)] {
@@ -766,7 +770,7 @@ fn probes_are_skipped_while_clients_prove_the_same() {
     }
 }
 
-/// With probes there is no trial: a server that was suspended for its answers comes back through them.
+/// With probes no trial is made: a server that was suspended for its responses returns through them.
 #[test]
 fn with_probes_clients_are_not_used_for_trials() {
     let mut plan = plan_with_rule(2, 2);

@@ -1,6 +1,6 @@
-//! Proves: an answer that is far slower than usual holds up nobody but its own client, nothing that must not be repeated is
-//! repeated for it, and nothing is asked twice when that would gain nothing.
-//! docs/pipelining-stalls.md#late-responses
+//! Proves: a response that is far slower than usual delays only its own client; nothing that must
+//! not be repeated is repeated for it, and nothing is sent twice without a gain.
+//! docs/pipelining.md#what-may-follow-what
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};
@@ -8,9 +8,9 @@ use weir_proxy::upstream::slow_answer::LATE_US_MIN;
 
 use crate::world::{Do, Seen, World, answer, plan};
 
-/// How long answers to `/slow` take.
+/// The time of responses to `/slow`.
 const SLOW_US: u64 = 200_000;
-/// By now what is late was noticed.
+/// By now a late response was noticed.
 const NOTICED_US: u64 = LATE_US_MIN + 10_000;
 
 fn deep(connections: u32) -> Plan {
@@ -19,7 +19,7 @@ fn deep(connections: u32) -> Plan {
     deep
 }
 
-/// Each answer at once, but for those to `/slow`.
+/// Responds at once, except to `/slow`.
 fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let slow = seen.request.target.starts_with("/slow");
     let delay = slow.then_some(Do::Delay(SLOW_US));
@@ -39,7 +39,7 @@ fn warm(plan: Plan, workers: u16) -> World {
     world
 }
 
-/// A slow request and `count` others behind it, each of its own client, in one turn.
+/// A slow request and `count` others behind it, each from its own client, in one turn.
 fn slow_and_others(world: &mut World, count: usize) -> (usize, Vec<usize>) {
     let slow = world.client();
     world.ask(slow, "GET", "/slow?n=s0000000", "");
@@ -71,7 +71,7 @@ fn what_waits_behind_a_late_answer_goes_elsewhere() {
         world.run_for(NOTICED_US - LATE_US_MIN);
         assert_eq!((answered(&world, &others), escapes(&world)), (15, 15));
         assert!(world.clients[slow].replies.is_empty());
-        // What comes now doesn't stand behind the late answer either.
+        // Later requests are not behind the late response either.
         let later = world.client();
         world.get(later, "later000");
         world.run_for(1_000);
@@ -80,7 +80,7 @@ fn what_waits_behind_a_late_answer_goes_elsewhere() {
         check_honest("s0000000", &world.clients[slow].replies[0]).unwrap();
         assert_eq!(world.times_served("s0000000"), 1);
         assert!((0..15).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
-        // The connection is as good as any: its answers to nobody were read and thrown away.
+        // The connection is as good as any: its unwanted responses were read and dropped.
         let (_, again) = slow_and_others(&mut world, 15);
         world.run_for(NOTICED_US + SLOW_US);
         assert_eq!(answered(&world, &again), 15);
@@ -89,7 +89,7 @@ fn what_waits_behind_a_late_answer_goes_elsewhere() {
     }
 }
 
-/// Behind two late answers in a row a request waits only once.
+/// Behind two late responses in a row a request waits only once.
 #[test]
 fn a_request_is_moved_once() {
     let mut world = warm(deep(2), 1);
@@ -101,13 +101,14 @@ fn a_request_is_moved_once() {
     world.run_for(2 * SLOW_US + NOTICED_US);
     assert_eq!(answered(&world, &others), 3);
     assert!((0..3).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
-    // The second slow one moves away from the other. That it is silent for long is no reason to ask again: this server overlooks nothing.
+    // The second slow one moves away from the other. Its long silence is no reason to send it
+    // again: this server overlooks nothing.
     assert_eq!(world.times_served("t0000000"), 2);
     assert!(escapes(&world) <= 6);
     world.finish();
 }
 
-/// One that may not be repeated is never behind a late answer: it goes alone.
+/// A request that may not be repeated is never behind a late response: it goes alone.
 #[test]
 fn what_may_not_be_repeated_goes_alone() {
     let mut narrow = deep(2);
@@ -158,7 +159,8 @@ fn nothing_moves_when_it_is_switched_off() {
     world.finish();
 }
 
-/// The connection ends while it still owes answers that were given elsewhere: they are not asked a third time.
+/// The connection ends while it still owes responses that were given elsewhere: their requests are
+/// not sent a third time.
 #[test]
 fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
     let mut world = warm(deep(2), 1);
@@ -177,8 +179,8 @@ fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
     world.finish();
 }
 
-/// Answers that last on all connections that may be shared do not keep the others waiting: further ones are made, also for a server that
-/// is used at depth 1, or of which nothing is known yet.
+/// Long responses on all connections that may be shared do not keep other requests waiting: further
+/// connections are made, also for a server that is used at depth 1, or that is still unknown.
 #[test]
 fn answers_that_last_make_room() {
     for (mode, trusted) in [(PipelineMode::Off, true), (PipelineMode::Adaptive, true), (PipelineMode::Adaptive, false)]
@@ -199,7 +201,7 @@ fn answers_that_last_make_room() {
             }
             let other = world.client();
             world.get(other, "other000");
-            // As long as nothing is known of the server an answer is waited for a second.
+            // As long as the server is unknown, weir waits a second for a response.
             world.run_for(if trusted { 1_000_000 } else { 6_000_000 });
             assert_eq!(world.clients[other].replies.len(), 1, "{mode:?}, trusted: {trusted}, {workers} workers");
             world.run_for(60_000_000);
@@ -210,7 +212,7 @@ fn answers_that_last_make_room() {
     }
 }
 
-/// Answers to `/slow` begin after `first_us` and end `rest_us` later, the others take `first_us`.
+/// Responses to `/slow` begin after `first_us` and end `rest_us` later, the others take `first_us`.
 fn serve_in_two(first_us: u64, rest_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let whole = answer(seen.request);
@@ -224,7 +226,8 @@ fn serve_in_two(first_us: u64, rest_us: u64) -> impl FnMut(&Seen<'_>) -> Option<
     }
 }
 
-/// An answer that begins after more than 100 ms is not late because of that: what counts is how long it then goes on.
+/// A response that begins after more than 100 ms is not late because of that: only the time that it
+/// then takes counts.
 #[test]
 fn an_answer_that_has_begun_has_its_time_from_then_on() {
     for (rest_us, late) in [(50_000, false), (250_000, true)] {
@@ -245,7 +248,8 @@ fn an_answer_that_has_begun_has_its_time_from_then_on() {
     }
 }
 
-/// Answers that go on for a while are no reason to ask much twice: only what stands behind one without an end leaves in any case.
+/// Responses that continue for a while are no reason to send much twice: only requests behind an
+/// endless one move in any case.
 #[test]
 fn moves_behind_answers_that_have_begun_are_a_share() {
     let mut world = warm(deep(2), 1);
@@ -257,7 +261,7 @@ fn moves_behind_answers_that_have_begun_are_a_share() {
         assert_eq!((world.clients[slow].replies.len(), answered(&world, &others)), (1, 15));
         [slow].iter().chain(&others).for_each(|client| world.reset(*client));
     }
-    // One in five of all answers, with those that nobody wants any more; and what is saved at first.
+    // One in five of all responses, including unwanted ones; and the initial savings.
     assert!(escapes(&world) <= (128 * 5 + rounds * 16) / 4 + 10, "{}", escapes(&world));
     world.serve(serve_in_two(0, 30_000_000));
     let (_, others) = slow_and_others(&mut world, 15);
@@ -266,7 +270,7 @@ fn moves_behind_answers_that_have_begun_are_a_share() {
     world.finish();
 }
 
-/// Behind an answer without an end nothing moves either.
+/// Behind an endless response nothing moves either.
 #[test]
 fn nothing_moves_behind_what_has_begun_when_it_is_switched_off() {
     let mut off = deep(2);
@@ -276,7 +280,7 @@ fn nothing_moves_behind_what_has_begun_when_it_is_switched_off() {
     let (_, others) = slow_and_others(&mut world, 15);
     world.run_for(2_000_000);
     assert_eq!((answered(&world, &others), escapes(&world)), (0, 0));
-    // What comes now is not put behind it.
+    // Later requests are not put behind it.
     let later = world.client();
     world.get(later, "later000");
     world.run_for(1_000);

@@ -1,8 +1,8 @@
-//! Proves: a server hears at once that a client has left that waits for it, however the client left and wherever the connection is; what was
-//! not sent is not sent any more; nobody else suffers; and who only ends its sending direction has what comes without a pause, or all where
-//! that is configured
-//! (docs/retries.md). How: servers that answer late or never, and clients that leave by a reset, a FIN, RST_STREAM,
-//! GOAWAY and the end of a connection of HTTP/2.
+//! Proves: a server hears at once that a waiting client has left, however the client left and
+//! wherever the connection is; unsent requests are not sent any more; no other client suffers. A
+//! client that only ends its sending direction gets responses that come without a pause, or all
+//! where that is configured (docs/semantics.md §4). How: servers that respond late or never, and
+//! clients that leave by a reset, a FIN, RST_STREAM, GOAWAY and the end of a connection of HTTP/2.
 
 use weir_check::streams::{frame, kind};
 use weir_proxy::plan::{ClientPlan, PipelineMode, Plan};
@@ -10,10 +10,10 @@ use weir_proxy::plan::{ClientPlan, PipelineMode, Plan};
 use crate::world::{Do, World, answer, plan};
 
 const SECOND_US: u64 = 1_000_000;
-/// By then a server knows.
+/// By then a server knows it.
 const SOON_US: u64 = 200_000;
 
-/// An answer that begins and has no end.
+/// A response that begins and has no end.
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
 
@@ -31,7 +31,7 @@ fn leave(world: &mut World, client: usize, how: Leave) {
     }
 }
 
-/// Answers that never come, that begin, and of which much is to come.
+/// Responses that never come, that begin, and that have much left.
 fn silences() -> [(&'static str, Vec<Do>); 3] {
     let large = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\nabc".to_vec();
     [
@@ -84,7 +84,7 @@ fn a_server_hears_that_a_stream_or_its_connection_has_ended() {
                 _ => world.send(client, &goaway(2)),
             }
             world.run_for(SOON_US);
-            // In order, what is under way goes on (RFC 9113 §6.8).
+            // In order, requests in progress continue (RFC 9113 §6.8).
             assert_eq!(world.conns[0].closed, how != "GOAWAY", "{what}, {how}");
             if how == "GOAWAY" {
                 world.half_close(client);
@@ -96,7 +96,7 @@ fn a_server_hears_that_a_stream_or_its_connection_has_ended() {
     }
 }
 
-/// A stream that was given up counts until its server was told, and not longer.
+/// A reset stream counts until its server has heard of it, and not longer.
 #[test]
 fn streams_that_were_given_up_make_room() {
     let mut world = World::simple(8);
@@ -113,7 +113,8 @@ fn streams_that_were_given_up_make_room() {
     world.finish();
 }
 
-/// What waits, and what stands on a connection of which nothing was sent: the server never sees it.
+/// Waiting requests, and those on a connection that has sent nothing of them: the server never sees
+/// them.
 #[test]
 fn what_was_not_sent_is_dropped() {
     for how in [Leave::Reset, Leave::End] {
@@ -147,7 +148,7 @@ fn what_was_not_sent_is_dropped() {
     world.finish();
 }
 
-/// Many clients that leave hold up nobody: neither what waits with them, nor a newcomer.
+/// Many clients that leave delay no other: neither requests that wait with them, nor a newcomer.
 #[test]
 fn many_that_leave_hold_up_nobody() {
     for how in [Leave::Reset, Leave::End] {
@@ -175,7 +176,7 @@ fn many_that_leave_hold_up_nobody() {
     }
 }
 
-/// Requests of others that stand behind the answer of a client that has left are answered, each once.
+/// Other clients' requests behind the response of a client that has left are answered, each once.
 #[test]
 fn others_behind_it_move_away() {
     let mut deep = plan(1, 2);
@@ -187,7 +188,7 @@ fn others_behind_it_move_away() {
         warm.iter().enumerate().for_each(|(at, client)| world.get(*client, &format!("{at}{n:07}")));
         world.settle();
     }
-    // Whatever stands behind the stream of events waits for it.
+    // A request behind the stream of events waits for it.
     let mut held = None;
     world.serve(move |seen| {
         if seen.request.nonce().starts_with('a') {
@@ -214,7 +215,8 @@ fn others_behind_it_move_away() {
     world.finish();
 }
 
-/// A client that ends its sending direction has all that comes without a pause; or waits as long as any other, where that is configured.
+/// A client that ends its sending direction has all responses that come without a pause; or waits
+/// as long as any other, where that is configured.
 #[test]
 fn a_half_closed_client_has_what_comes() {
     let pieces = |pause_us: u64| {
@@ -243,7 +245,7 @@ fn a_half_closed_client_has_what_comes() {
     }
 }
 
-/// What a client has asked behind answers that take their time is answered as long as these come.
+/// Requests that a client has sent behind long responses are answered as long as these continue.
 #[test]
 fn a_half_closed_pipeline_is_answered_while_answers_come() {
     let mut world = World::simple(4);
@@ -258,8 +260,8 @@ fn a_half_closed_pipeline_is_answered_while_answers_come() {
     world.finish();
 }
 
-/// A client that is not read, because it has asked for too much, is seen to leave all the same; what it has asked and that was not parsed
-/// is never asked.
+/// A client that is not read, because it has sent too much, is seen to leave all the same; its
+/// unparsed requests are never sent.
 #[test]
 fn a_client_that_is_not_read_is_seen_to_leave() {
     for how in [Leave::Reset, Leave::End] {
@@ -284,7 +286,7 @@ fn a_client_that_is_not_read_is_seen_to_leave() {
     }
 }
 
-/// A request that is taken back as its connection was to run empty leaves a connection that takes requests.
+/// A request that is cancelled as its connection was to run empty leaves a usable connection.
 #[test]
 fn what_is_taken_back_at_a_sync_point_stops_nothing() {
     let mut fixed = plan(1, 1);
@@ -307,7 +309,8 @@ fn what_is_taken_back_at_a_sync_point_stops_nothing() {
     world.finish();
 }
 
-/// Who waits for a connection and leaves takes nobody's chance that another connection is made.
+/// A client that waits for a connection and leaves takes from no other the chance that another
+/// connection is made.
 #[test]
 fn one_that_waited_and_left_stops_no_growth() {
     let mut few = plan(1, 1);
@@ -332,7 +335,7 @@ fn one_that_waited_and_left_stops_no_growth() {
     world.finish();
 }
 
-/// Streams that were reset behind an answer without an end count no longer than that is known to have none.
+/// Streams that were reset behind an endless response count only until that is known to be endless.
 #[test]
 fn streams_reset_behind_an_endless_answer_make_room() {
     let mut deep = plan(1, 2);
@@ -366,7 +369,8 @@ fn streams_reset_behind_an_endless_answer_make_room() {
     world.finish();
 }
 
-/// A half-closed client has left when it has all that there is for it, and not while the kernel still has some of it.
+/// A half-closed client has left when it has everything that is available for it, and not while the
+/// kernel still has some of it.
 #[test]
 fn a_half_closed_client_that_takes_something_has_not_left() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -387,7 +391,7 @@ fn a_half_closed_client_that_takes_something_has_not_left() {
     world.finish();
 }
 
-/// One that takes nothing of what the kernel has for it has left after `send-timeout`.
+/// A client that takes nothing of the kernel's bytes for it has left after `send-timeout`.
 #[test]
 fn a_half_closed_client_that_takes_nothing_leaves() {
     let mut world = World::started(plan(1, 1), 1, 1);

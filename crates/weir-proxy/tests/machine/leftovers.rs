@@ -1,6 +1,7 @@
-//! Proves: what a server takes for a request though it was the body of another one is answered to nobody (docs/hostile.md A4), in every mode
-//! of pipelines and however late it comes; bodies of applications cost no connection. How: a server that answers bodies, too, and
-//! clients who ask all the time.
+//! Proves: if a server takes the body of one request for another request, its response to that
+//! reaches no client (docs/hostile.md A4), in every mode of pipelines and however late it comes;
+//! bodies of applications cost no connection. How: a server that also responds to bodies, and
+//! clients that send requests all the time.
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::plan::{PipelineMode, Plan, Share};
@@ -11,7 +12,7 @@ use crate::world::{Do, Seen, World, answer, honest};
 const SMUGGLED: &[u8] = b"GET /admin HTTP/1.1\r\nHost: a\r\n\r\n";
 const JSON: &[u8] = b"{\"path\": \"/admin\", \"version\": 1}";
 
-/// One server, with a change of how its connections are used.
+/// One server, with a change to the use of its connections.
 fn upstream(change: impl FnOnce(&mut Plan)) -> Plan {
     let mut plan = breathing(1, 8, 16);
     change(&mut plan);
@@ -27,7 +28,7 @@ fn modes() -> [(&'static str, Plan); 4] {
     ]
 }
 
-/// Answers each request, and what has a body once more after that time.
+/// Answers each request, and each one with a body once more after that time.
 fn answers_bodies(late_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let mut script = vec![Do::Answer(answer(seen.request))];
@@ -38,7 +39,7 @@ fn answers_bodies(late_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     }
 }
 
-/// Each of the clients' answers is its own.
+/// Each client has only its own responses.
 fn check_all(world: &World, clients: &[usize], nonces: &[Vec<String>], what: &str) {
     for (client, nonces) in clients.iter().zip(nonces) {
         let replies = &world.clients[*client].replies;
@@ -76,7 +77,7 @@ fn nobody_gets_the_answer_to_a_body() {
     }
 }
 
-/// What a body is does not depend on how it is sent.
+/// The meaning of a body does not depend on how it is sent.
 #[test]
 fn bodies_that_are_streamed_are_looked_at() {
     for at in [0, 10, 70_000, 149_990] {
@@ -111,7 +112,7 @@ fn what_applications_send_costs_no_connection() {
     }
 }
 
-/// An error may have been told without a look at the body.
+/// An error may have been sent without a look at the body.
 #[test]
 fn an_error_ends_the_connection_of_a_body() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);
@@ -131,7 +132,7 @@ fn an_error_ends_the_connection_of_a_body() {
     world.run_for(SECOND);
     assert_eq!(world.clients[first].statuses(), [404]);
     assert_ne!(carrier(&world, "aaaa0000"), carrier(&world, "bbbb0000"));
-    // One without a body says nothing of what follows.
+    // A response without a body proves nothing about later ones.
     world.ask(first, "GET", "/none?n=cccc0000", "");
     world.run_for(SECOND);
     world.get(second, "dddd0000");

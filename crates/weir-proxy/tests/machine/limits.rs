@@ -13,7 +13,7 @@ use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
 const SECOND: u64 = 1_000_000;
 
-/// Never answers `/never`, answers all else honestly.
+/// Never answers `/never`, answers all other requests honestly.
 fn sometimes(seen: &Seen<'_>) -> Option<Vec<Do>> {
     if seen.request.target.starts_with("/never") { Some(vec![Do::Silence]) } else { honest(seen) }
 }
@@ -37,7 +37,7 @@ fn h1_a_head_has_ten_seconds_in_all() {
     world.finish();
 }
 
-/// The same when requests came before it in the same input: bytes that complete nothing buy no time.
+/// Likewise behind requests in the same input: bytes that complete nothing buy no time.
 #[test]
 fn h1_a_second_head_has_ten_seconds_too() {
     let mut world = World::simple(1);
@@ -72,8 +72,8 @@ fn an_idle_client_is_closed_in_silence() {
     world.finish();
 }
 
-/// Empty lines behind a request, as old browsers send them, begin no head: not while the client is idle, not while its answer is
-/// awaited, in one piece or two.
+/// Empty lines behind a request, as old browsers send them, begin no head: not while the client is idle, not while it
+/// waits for its response, in one piece or two.
 #[test]
 fn an_idle_client_that_sends_empty_lines_is_idle() {
     for blank in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r\n"], &[b"\r"]] {
@@ -102,8 +102,8 @@ fn an_idle_client_that_sends_empty_lines_is_idle() {
     }
 }
 
-/// From the first byte of a head on there are ten seconds, however long ago the empty line came; more empty lines than may be
-/// are refused at once.
+/// A head has ten seconds from its first byte on, however long ago the empty line came; too many empty lines are
+/// refused at once.
 #[test]
 fn a_head_behind_an_empty_line_has_ten_seconds() {
     let mut world = World::simple(1);
@@ -127,7 +127,7 @@ fn a_head_behind_an_empty_line_has_ten_seconds() {
     world.finish();
 }
 
-/// Also after a wait for a server with which there was more patience than with idle clients.
+/// Also after a wait for a server with a longer time-out than that of idle clients.
 #[test]
 fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
     let mut patient = plan(1, 1);
@@ -166,8 +166,8 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
     }
 }
 
-/// A client that loses its network goes on where it stopped, if that is before body-timeout: also when
-/// what comes first then is little.
+/// A client that loses its network continues where it stopped, if that is before body-timeout: also when the first
+/// bytes then are few.
 #[test]
 fn a_pause_in_a_body_does_not_make_it_slow() {
     // Gathered, and streamed.
@@ -198,7 +198,8 @@ fn a_pause_in_a_body_does_not_make_it_slow() {
     }
 }
 
-/// A body of which a byte comes now and then is slow, however much came before, and also when that byte is none of the body itself.
+/// A body with a byte now and then is slow, however much came before, and even if that byte is not part of the body
+/// itself.
 #[test]
 fn a_byte_now_and_then_makes_a_body_slow() {
     let chunk = format!("186a0\r\n{}\r\n1;a=", "x".repeat(100_000));
@@ -223,7 +224,7 @@ fn a_byte_now_and_then_makes_a_body_slow() {
     }
 }
 
-/// A large upload may take longer than forward-timeout, as long as it goes on.
+/// A large upload may take longer than forward-timeout, as long as it continues.
 #[test]
 fn a_long_upload_is_not_a_late_answer() {
     let mut world = World::simple(1);
@@ -238,7 +239,7 @@ fn a_long_upload_is_not_a_late_answer() {
     world.finish();
 }
 
-/// A server that takes nothing of an upload is as late as one that doesn't answer.
+/// A server that takes nothing of an upload is as late as one that does not respond.
 #[test]
 fn an_upload_that_a_server_does_not_take_ends() {
     let mut world = World::simple(1);
@@ -305,7 +306,7 @@ fn h3_a_slow_reader_is_served() {
     world.finish();
 }
 
-/// A request that waits behind a long answer of the same client has its own time, not that of the answer.
+/// A request that waits behind a long response of the same client has its own time, not that of the response.
 #[test]
 fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
     let mut world = World::simple(2);
@@ -327,7 +328,8 @@ fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
     world.finish();
 }
 
-/// 504 at forward-timeout; the connection is closed, neighbours behind it are answered elsewhere, the late bytes go nowhere.
+/// 504 at forward-timeout; the connection is closed, neighbours behind it are answered elsewhere, the late bytes are
+/// dropped.
 #[test]
 fn an_answer_that_does_not_come_is_504_for_its_asker_only() {
     let mut limited = plan(1, 2);
@@ -360,7 +362,7 @@ fn an_answer_that_does_not_come_is_504_for_its_asker_only() {
     world.finish();
 }
 
-/// A request that is late because it stands behind a long answer costs that answer nothing.
+/// A request that is late because it is behind a long response costs that response nothing.
 #[test]
 fn a_late_request_behind_a_long_answer_does_not_harm_it() {
     let mut limited = plan(1, 1);
@@ -396,7 +398,7 @@ fn a_late_request_behind_a_long_answer_does_not_harm_it() {
     world.finish();
 }
 
-/// An answer that stops in the middle is given up after answer-timeout: its client is told by the end of its connection.
+/// A response that stops in the middle times out after answer-timeout: its client sees the end of its connection.
 #[test]
 fn an_answer_that_stops_in_the_middle_ends() {
     for chunked in [false, true] {
@@ -441,10 +443,11 @@ fn no_server_is_502() {
     world.finish();
 }
 
-/// What waits for a server that doesn't come up goes to another; at the start nothing is refused while connects are still under way.
+/// Requests that wait for a server that stays down move to another; at the start nothing is refused while connects are
+/// still in progress.
 #[test]
 fn what_waits_for_a_server_moves_on() {
-    // One of two servers is mute: what was given to it goes to the other one or to whom it comes back.
+    // One of two servers is mute: requests for it move to the other one or to a server that recovers.
     let mut world = World::new(plan(2, 1), 1, 1);
     world.servers[0].door = Door::Mute;
     world.run_for(100_000);
@@ -530,7 +533,8 @@ fn a_body_over_the_limit_is_413() {
     }
 }
 
-/// Draining: clients go after what they asked, idle ones soon: what is on its way when draining begins is still answered.
+/// Draining: clients leave after their responses, idle ones soon: a request in flight when draining begins is still
+/// answered.
 #[test]
 fn draining_finishes_what_is_under_way() {
     let mut world = World::simple(2);
@@ -549,7 +553,7 @@ fn draining_finishes_what_is_under_way() {
     world.run_for(20 * 1000);
     assert!(world.clients[idle].closed && !world.clients[busy].closed && !world.clients[crossing].closed);
     assert!(world.clients[blank].closed, "an empty line is no request");
-    // What is asked after the beginning of the drain, behind an answer that says close, is not taken.
+    // A request after the beginning of the drain, behind a response that says close, is not taken.
     world.get(busy, "00000004");
     world.run_for(10 * SECOND);
     assert_eq!(world.clients[busy].statuses(), [200]);
@@ -563,7 +567,7 @@ fn draining_finishes_what_is_under_way() {
     world.finish();
 }
 
-/// An answer that did not say that the connection ends is on its way when draining begins: what its client asks next may be, too.
+/// A response without a close is in flight when draining begins: its client's next request may be as well.
 #[test]
 fn draining_waits_for_who_is_being_answered() {
     let mut world = World::simple(2);
@@ -583,7 +587,8 @@ fn draining_waits_for_who_is_being_answered() {
     world.finish();
 }
 
-/// A listener goes: its clients are answered with a close, or are closed when they have asked nothing for 5 s; those of others stay.
+/// A listener closes: its clients are answered with a close, or are closed after 5 s without a request; those of others
+/// are kept.
 #[test]
 fn clients_of_a_listener_that_goes_are_finished() {
     let mut world = World::simple(2);
@@ -610,7 +615,8 @@ fn clients_of_a_listener_that_goes_are_finished() {
     world.finish();
 }
 
-/// A successor takes who is new: as above, for all clients, so that one that asks seldom is told before its connection ends.
+/// A successor takes new clients: as above, for all clients, so that one that seldom sends requests hears it before its
+/// connection ends.
 #[test]
 fn clients_of_a_retired_weir_are_finished() {
     let mut world = World::simple(2);
@@ -637,7 +643,7 @@ fn clients_of_a_retired_weir_are_finished() {
     world.finish();
 }
 
-/// The time of a retired weir's requests is over: who has a part of an answer sees that it is not whole.
+/// The time of a retired weir's requests is over: a client with a part of a response sees that it is not whole.
 #[test]
 fn clients_that_take_too_long_are_ended() {
     let mut world = World::simple(2);
@@ -656,7 +662,7 @@ fn clients_that_take_too_long_are_ended() {
     world.finish();
 }
 
-/// A client that ends its sending direction still gets what it asked for, where such clients are served.
+/// A client that ends its sending direction still gets its responses, where such clients are served.
 #[test]
 fn a_half_closed_client_is_answered() {
     let client = ClientPlan { serves_half_closed: true, ..ClientPlan::default() };
@@ -682,7 +688,7 @@ fn a_half_closed_client_is_answered() {
     world.finish();
 }
 
-/// Too many clients are refused, and there is room again when some have left.
+/// Too many clients are refused, and weir has room again when some have left.
 #[test]
 fn too_many_clients_are_refused() {
     use std::net::{Ipv4Addr, SocketAddr};

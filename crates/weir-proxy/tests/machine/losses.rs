@@ -1,5 +1,5 @@
-//! Proves: what is done with requests when their connection is lost.
-//! docs/retries.md, RFC 9112 §9.3.1, §9.6.
+//! Proves: the handling of requests when their connection is lost. docs/semantics.md §4, RFC 9112
+//! §9.3.1, §9.6.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,7 +10,8 @@ use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 
-/// `retry-nonidempotent` makes a POST like any other request; without it it gets 502 and is sent once.
+/// `retry-nonidempotent` makes a POST like any other request; without it, it gets 502 and is sent
+/// once.
 #[test]
 fn retry_nonidempotent() {
     for on in [false, true] {
@@ -28,7 +29,7 @@ fn retry_nonidempotent() {
     }
 }
 
-/// A retry goes to another server when there is one.
+/// A retry uses another server if one exists.
 #[test]
 fn a_retry_goes_elsewhere() {
     let mut world = World::started(plan(2, 2), 1, 1);
@@ -44,7 +45,8 @@ fn a_retry_goes_elsewhere() {
     world.finish();
 }
 
-/// A loss in the middle of an answer is never completed in silence, and the requests of others go on.
+/// A loss in the middle of a response is never completed silently, and the requests of others
+/// continue.
 #[test]
 fn a_loss_within_an_answer() {
     for end in [Do::Fin, Do::Rst] {
@@ -73,8 +75,9 @@ fn a_loss_within_an_answer() {
     }
 }
 
-/// The same with an answer of which its client has nothing yet, because an earlier one is awaited: the request goes again, or gets 502
-/// in its place when it may not, and the requests around it are answered.
+/// Likewise with a response of which its client has nothing yet, because an earlier one is
+/// outstanding: the request is sent again, or gets 502 in its place if it may not be, and the
+/// requests around it are answered.
 #[test]
 fn a_loss_within_an_answer_that_waits_for_its_turn() {
     for (workers, node, method, status) in
@@ -116,8 +119,8 @@ fn a_loss_within_an_answer_that_waits_for_its_turn() {
     }
 }
 
-/// What goes again after a connection was lost is not pipelined before the first answer, also when the next connection could only be
-/// made at the second try (RFC 9112 §9.3.2).
+/// A request that is sent again after its connection was lost is not pipelined before the first
+/// response, even if the next connection could only be made at the second try (RFC 9112 §9.3.2).
 #[test]
 fn the_connection_after_a_failed_connect_begins_with_one_request() {
     let mut deep = plan(1, 1);
@@ -128,7 +131,8 @@ fn the_connection_after_a_failed_connect_begins_with_one_request() {
         world.get(clients[0], &format!("{n:08}"));
         world.settle();
     }
-    // An answer that ends by close: what is behind it goes again, and none of it has to go alone.
+    // A response that ends by close: the requests behind it are sent again, and none of them has to
+    // go alone.
     world.serve(|seen| {
         let text = "HTTP/1.1 200 OK\r\n\r\n".to_owned();
         Some(if seen.conn == 0 {
@@ -150,7 +154,7 @@ fn the_connection_after_a_failed_connect_begins_with_one_request() {
     world.finish();
 }
 
-/// Connections come back at once, then at growing distances; nothing spins.
+/// Connections return at once, then at growing distances; nothing spins.
 #[test]
 fn reconnects_are_paced() {
     let mut world = World::started(plan(1, 32), 1, 1);
@@ -188,8 +192,9 @@ fn connections_that_never_answer_are_paced() {
     world.finish();
 }
 
-/// A server that ends each connection with its tenth answer and says so: once that is known, nothing is sent that would have
-/// to be sent again; when the server stops doing so, connections live on.
+/// A server that ends each connection with its tenth response and announces it: once that is known,
+/// nothing is sent that would have to be sent again; when the server stops doing so, connections
+/// continue.
 #[test]
 fn the_limit_of_a_server_is_learned_and_forgotten() {
     let mut deep = plan(1, 2);
@@ -230,9 +235,10 @@ fn the_limit_of_a_server_is_learned_and_forgotten() {
     world.finish();
 }
 
-/// Every server closes after each answer and says nothing of it. What is safe is answered, what is not is sent once; queues and buffers
-/// keep their bounds, which is looked at after each turn; and once it is known that pipelines are cut short, hardly more is sent in
-/// vain than what crosses a close.
+/// Every server closes after each response without announcement. Safe requests are answered, others
+/// are sent once; queues and buffers keep their bounds, which is checked after each turn; and once
+/// it is known that pipelines are cut short, few requests are wasted beyond those that cross a
+/// close.
 #[test]
 fn all_servers_close_after_each_answer() {
     for (servers, connections, workers, queue_size) in [(1, 1, 1, 1000), (3, 4, 1, 1000), (3, 4, 2, 40), (2, 1, 3, 200)]
@@ -280,8 +286,8 @@ fn all_servers_close_after_each_answer() {
     }
 }
 
-/// `connect-retries` counts connects that fail in a row. A server that was in use a moment ago is waited for, although as many connections
-/// since then as may fail were of no use.
+/// `connect-retries` counts failed connects in a row. weir waits for a server that was in use a
+/// moment ago, even after as many useless connections as connects may fail.
 #[test]
 fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
     let mut impatient = plan(1, 1);
@@ -314,8 +320,8 @@ fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
     world.finish();
 }
 
-/// An answer that breaks off when its client has seen some of it goes nowhere again: it is no retry, takes nothing from the budget, and
-/// neither does what the same client had asked behind it.
+/// A response that breaks off when its client has seen some of it is not repeated: it is no retry,
+/// takes nothing from the budget, and neither do the same client's requests behind it.
 #[test]
 fn what_a_client_has_seen_some_of_costs_no_budget() {
     let mut few = plan(1, 2);
@@ -346,7 +352,8 @@ fn what_a_client_has_seen_some_of_costs_no_budget() {
     assert_eq!(world.clients[client].statuses(), [200], "the budget is there for others");
 }
 
-/// A client leaves in the turn in which the connection breaks that its request is on: nobody asks for that again.
+/// A client leaves in the turn in which the connection of its request breaks: the request is not
+/// sent again.
 #[test]
 fn what_nobody_wants_does_not_go_again() {
     let mut world = World::started(plan(1, 2), 1, 1);

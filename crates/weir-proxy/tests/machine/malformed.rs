@@ -1,7 +1,6 @@
-//! Proves: a request of HTTP/2 that is none is answered with 400 and its cause before its stream ends, costs its client what
-//! it did, and harms no other; gRPC gets its errors as it reads them
-//! (docs/http2.md). How: clients frame by frame,
-//! each frame of weir through the judge of streams.
+//! Proves: a malformed request of HTTP/2 gets 400 with its cause before its stream ends, counts as
+//! a glitch, and harms no other; gRPC gets its errors in its own form (docs/semantics.md §10a).
+//! How: clients frame by frame, each frame of weir through the judge of streams.
 
 use weir_check::streams::{END_HEADERS, END_STREAM, Seen, frame, header_block, kind};
 use weir_proxy::plan::{LimitPlan, Plan, ShieldPlan, Terms};
@@ -12,7 +11,7 @@ use crate::world::{World, plan};
 
 const WINDOW: u32 = 65_535;
 
-/// The status of a stream's answer, and its text.
+/// Returns the status of a stream's response, and its text.
 fn said(world: &World, client: usize, stream: u32) -> (u16, String) {
     let reply = world.stream_reply(client, stream).unwrap_or_else(|| panic!("stream {stream} has an answer"));
     (reply.status, reply.body.text())
@@ -36,7 +35,7 @@ fn a_malformed_request_gets_400_and_its_cause() {
         assert_eq!(said(&world, client, stream), (400, format!("400 Bad Request: {cause}\n")));
         assert_eq!(said(&world, client, stream + 2).0, 200, "others are served");
     }
-    // Whose body is still to come is told that it is not needed, and not that it may come again.
+    // A client with a remaining body hears that it is not needed, and not that it may retry.
     world.open_with(client, 17, ("POST", "/bad"), &[("connection", "close")], Some(b"abc"));
     world.settle();
     assert_eq!((said(&world, client, 17).0, world.streams_reset(client, 0)), (400, vec![17]));
@@ -50,7 +49,7 @@ fn a_malformed_request_gets_400_and_its_cause() {
     world.finish();
 }
 
-/// Each costs the client as much as a reset did: the eleventh is the end of the connection.
+/// Each costs the client as much as a reset: the eleventh is the end of the connection.
 #[test]
 fn malformed_requests_without_end_end_the_connection() {
     let mut world = World::simple(2);
@@ -65,7 +64,8 @@ fn malformed_requests_without_end_end_the_connection() {
     world.finish();
 }
 
-/// A body that is not what was said is answered, whether a server has its beginning or not, and never passed on as whole.
+/// A body that is not as declared gets a response, whether a server has its beginning or not, and
+/// is never passed on as whole.
 #[test]
 fn a_body_of_another_length_gets_400() {
     for length in [3, 300_000] {
@@ -82,7 +82,7 @@ fn a_body_of_another_length_gets_400() {
         assert_eq!(said(&world, client, 3).0, 200);
         assert!(world.requests().all(|request| request.nonce() != "00000001"), "no server has all of it");
     }
-    // The trailers are none.
+    // The trailers are malformed.
     let mut world = World::simple(2);
     let client = world.http2_client(0, WINDOW);
     let list = [(":method", "POST"), (":scheme", "http"), (":path", "/v?n=00000003"), (":authority", "a")];
@@ -96,7 +96,7 @@ fn a_body_of_another_length_gets_400() {
     world.finish();
 }
 
-/// Asks by gRPC: `grpc-status` of what weir answers.
+/// Sends a gRPC request; returns `grpc-status` of weir's response.
 fn grpc(world: &mut World, client: usize, stream: u32, path: &str) -> (String, String) {
     let fields = [("content-type", "application/grpc+proto"), ("te", "trailers")];
     world.open_with(client, stream, ("POST", path), &fields, Some(b"\0\0\0\0\0"));

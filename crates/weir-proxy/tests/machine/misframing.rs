@@ -1,6 +1,7 @@
-//! Proves: a server that declares more than it sends gives nobody's answer to another client, however its bytes arrive, and is not
-//! pipelined again; pages that quote HTTP pass. How: lies of every length, each played again and again after trust was earned;
-//! 10,000 pages. docs/connections.md#trust-in-a-server; docs/hostile.md E12.
+//! Proves: a server that declares more than it sends never gets one client's response to another,
+//! however its bytes arrive, and is not pipelined again; pages that quote HTTP pass. How: lies of
+//! every length, each repeated after trust was earned; 10,000 pages. docs/semantics.md §3a;
+//! docs/hostile.md E12.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
@@ -21,7 +22,8 @@ fn deep(connections: u32) -> Plan {
     deep
 }
 
-/// An answer whose body is longer by its word than in truth. `stamped`: with Server and Date, as most servers send them.
+/// A response whose declared body is longer than the real one. `stamped`: with Server and Date, as
+/// most servers send them.
 fn declared(nonce: &str, more: usize, stamped: bool, body: &str) -> Vec<u8> {
     let date = http_date(THEN_S);
     let date = std::str::from_utf8(&date).unwrap();
@@ -34,7 +36,7 @@ fn told(nonce: &str, more: usize, stamped: bool) -> Vec<u8> {
     declared(nonce, more, stamped, &format!("answer {nonce}"))
 }
 
-/// The body of the first reply as far as it came.
+/// Returns the received body of the first reply.
 fn received(client: &Client) -> String {
     let cut = match &client.end {
         Some(End::Truncated(reply)) => reply.as_ref(),
@@ -43,7 +45,8 @@ fn received(client: &Client) -> String {
     client.replies.first().or(cut).map_or_else(String::new, |reply| reply.body.text())
 }
 
-/// One lie with victims behind it. What of it was delivered. `together`: in one segment with the next answers.
+/// Plays one lie with victims behind it; returns the delivered part. `together`: in one segment
+/// with the next responses.
 fn lie(world: &mut World, more: usize, stamped: bool, together: bool) {
     trusted(world);
     let mut lied = false;
@@ -86,7 +89,7 @@ fn lie(world: &mut World, more: usize, stamped: bool, together: bool) {
     world.settle();
 }
 
-/// A body is declared to be so much longer that the next answer begins, stands or ends in it.
+/// A body is declared so much longer that the next response begins, continues or ends in it.
 #[test]
 fn a_server_that_declares_more_than_it_sends() {
     for stamped in [true, false] {
@@ -103,7 +106,8 @@ fn a_server_that_declares_more_than_it_sends() {
     }
 }
 
-/// The same with bytes that arrive in pieces: of the head that is in pieces too, nothing gets through.
+/// Likewise with bytes that arrive in pieces: if the head is also in pieces, none of it gets
+/// through.
 #[test]
 fn a_head_in_pieces_is_found() {
     let mut world = World::started(deep(2), 1, 3);
@@ -114,8 +118,9 @@ fn a_head_in_pieces_is_found() {
     world.finish();
 }
 
-/// A lie after whose first `cut` bytes the server is silent for a while, with three requests behind it. What of its body was delivered
-/// when that was over, and whether it was cut.
+/// Plays a lie after whose first `cut` bytes the server is silent for a while, with three requests
+/// behind it. Returns the delivered part of its body when that was over, and whether it was
+/// truncated.
 fn lie_in_two(world: &mut World, more: usize, stamped: bool, cut: usize, silent_us: u64) -> (String, bool) {
     trusted(world);
     let mut next = None;
@@ -157,7 +162,8 @@ fn a_head_that_stops_where_the_body_does() {
                 assert_eq!((body.as_str(), was_cut), (HONEST, true), "{more} bytes too many, cut at {cut}, {stamped}");
             }
         }
-        // A server that is silent just there for longer: what stands in front of every answer may get through.
+        // A server that is silent exactly there for longer: the first bytes of every response may
+        // get through.
         for more in 1..20 {
             let (body, _) = lie_in_two(&mut world, more, stamped, more, 500_000);
             let constant = HONEST.len()..HONEST.len() + "HTTP/1.".len();
@@ -167,7 +173,7 @@ fn a_head_that_stops_where_the_body_does() {
     }
 }
 
-/// A page that ends like the beginning of a head waits for what comes behind it, but not for long.
+/// A page that ends like the beginning of a head waits for the bytes behind it, but not for long.
 #[test]
 fn pages_that_end_like_a_head() {
     for (end, silent_us, by_us) in [
@@ -198,7 +204,7 @@ fn pages_that_end_like_a_head() {
     }
 }
 
-/// The same where the connection ends there, in each way.
+/// Likewise if the connection ends there, in each way.
 #[test]
 fn pages_that_end_like_a_head_and_the_connection() {
     for end in ["H", "HTTP/1.1 200 OK\r\n"] {
@@ -221,7 +227,8 @@ fn pages_that_end_like_a_head_and_the_connection() {
     }
 }
 
-/// A stream that pauses behind such bytes gives them away as well, and what follows is still searched.
+/// A stream that pauses behind such bytes also releases them, and the following ones are still
+/// searched.
 #[test]
 fn streams_that_pause_behind_the_beginning_of_a_head() {
     let mut world = World::started(deep(1), 1, 1);
@@ -259,7 +266,8 @@ fn streams_that_pause_behind_the_beginning_of_a_head() {
     world.finish();
 }
 
-/// What stands behind a body of declared length is as bad as what stands in it: it is not forgotten after a minute.
+/// Bytes behind a body of declared length are as bad as those in it: they are not forgotten after a
+/// minute.
 #[test]
 fn garbage_behind_a_body_lasts() {
     for text in ["x", "</html>\n", "HTTP/1.1 SURPLUS\r\n\r\n"] {
@@ -301,7 +309,8 @@ fn page(rng: &mut Rng) -> String {
     (0..=rng.below(12)).map(|_| parts[rng.below(parts.len() as u64) as usize]).collect()
 }
 
-/// 10,000 pages that quote heads of answers, pipelined, from servers that send Date and from others: all are delivered whole.
+/// 10,000 pages that quote heads of responses, pipelined, from servers that send Date and from
+/// others: all are delivered whole.
 #[test]
 fn pages_that_quote_heads_pass() {
     for (cut, stamped) in [(Cut::Whole, true), (Cut::Random, true), (Cut::Whole, false), (Cut::Each(61), true)] {
@@ -344,8 +353,8 @@ fn chunked(nonce: &str, page: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n").into_bytes()
 }
 
-/// A field that can't be passed on (a control character from the request's path in Location) is a fault of that answer: the one
-/// before it ended where its server said.
+/// A field that cannot be passed on (a control character from the request's path in Location) is a
+/// fault of that response: the one before it ended where its server said.
 #[test]
 fn a_fault_in_a_field_is_no_misframing() {
     let mut world = World::started(deep(1), 1, 1);

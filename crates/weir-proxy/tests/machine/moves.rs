@@ -1,6 +1,8 @@
-//! Proves: only connections between two requests go to another worker, those first that asked last; what was known of their clients goes
-//! along, and what they have in accounts comes back whatever happens; they are served on as if they had not moved, whatever else goes on.
-//! How: clients in each state that ties one to its worker, and idle ones that are moved at random times between their requests.
+//! Proves: only connections between two requests move to another worker, those with the latest
+//! first request first. The state of their clients moves along, and their accounts are given back
+//! whatever happens; they are served as if they had not moved, whatever else happens. How: clients
+//! in each state that binds one to its worker, and idle ones that are moved at random times between
+//! their requests.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::ending::Farewell;
@@ -27,7 +29,7 @@ fn open(world: &World) -> u64 {
 #[test]
 fn idle_clients_go_and_are_served_on() {
     let mut world = World::started(plan(1, 2), 2, 1);
-    // One has said nothing yet.
+    // One has sent nothing yet.
     let silent = world.client();
     world.run_for(1000);
     let clients: Vec<usize> = (0..3).map(|_| world.client()).collect();
@@ -53,7 +55,7 @@ fn idle_clients_go_and_are_served_on() {
     world.finish();
 }
 
-/// Whoever is tied to his worker by anything stays.
+/// A client that is bound to its worker in any way does not move.
 #[test]
 fn who_is_busy_stays() {
     let mut world = World::started(plan(1, 8), 2, 1);
@@ -81,7 +83,7 @@ fn who_is_busy_stays() {
     world.settle();
     assert_eq!(world.clients[tunnel].statuses(), [101]);
     assert_eq!(world.move_clients(0, 1, 99), []);
-    // When its answer is with it, one of them may go.
+    // When it has its response, one of them may move.
     world.stall(unsent, false);
     world.settle();
     assert_eq!(world.move_clients(0, 1, 99), [unsent]);
@@ -113,7 +115,7 @@ fn clients_of_the_forward_proxy_and_those_of_a_drain_stay() {
     world.finish();
 }
 
-/// Who comes to a worker that is to end is closed as its own clients are.
+/// A client that moves to a worker that is about to end is closed as its own clients are.
 #[test]
 fn a_drain_is_for_those_who_come_too() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -130,7 +132,7 @@ fn a_drain_is_for_those_who_come_too() {
     world.finish();
 }
 
-/// The patience with an idle client goes on where it was.
+/// The time-out of an idle client continues where it was.
 #[test]
 fn idle_time_goes_along() {
     let client = ClientPlan { idle_timeout_us: 10 * SECOND_US, ..ClientPlan::default() };
@@ -146,7 +148,8 @@ fn idle_time_goes_along() {
     world.finish();
 }
 
-/// What is open in an account is open once, wherever the client is, and comes back when it ends or is lost on the way.
+/// An open count in an account is counted once, wherever the client is, and is given back when it
+/// ends or is lost on the way.
 #[test]
 fn accounts_stay_right() {
     let two = LimitPlan::new("two", Terms::Open(2));
@@ -168,8 +171,8 @@ fn accounts_stay_right() {
     world.finish();
 }
 
-/// A connection does not escape the limit for strangeness, nor the count of refusals, by going to another worker; one whose bytes may come
-/// later stays.
+/// A connection does not escape the limit for glitches, nor the count of refusals, by a move to
+/// another worker; one with bytes still to come does not move.
 #[test]
 fn what_was_wrong_goes_along() {
     let replies = [false, true].map(|moves| {
@@ -204,7 +207,7 @@ fn what_was_wrong_goes_along() {
     world.finish();
 }
 
-/// Who was banned on the way is not let in by the other worker.
+/// A client that was banned on the way is not admitted by the other worker.
 #[test]
 fn a_ban_on_the_way_holds() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -220,7 +223,7 @@ fn a_ban_on_the_way_holds() {
     world.finish();
 }
 
-/// At whatever time connections go, answers are whole, in order, and one for each request.
+/// Whenever connections move, responses are whole, in order, and one for each request.
 #[test]
 fn at_random_times() {
     let mut moved_in_all = 0;

@@ -1,16 +1,17 @@
-//! Proves: a server that answers fewer requests a second with more at once gets fewer and answers more; all clients get answers; operators
-//! see why. How: a server behind a lock, with half again as many requests as it can answer. docs/balancing.md#overload
+//! Proves: a server that answers fewer requests a second with more at once gets fewer and answers
+//! more; all clients get responses; operators see why. How: a server behind a lock, with half again
+//! as many requests as it can answer. docs/balancing.md#overload
 
 use weir_proxy::observe::report::LearnedLimit;
 use weir_proxy::plan::{PipelineMode, Plan, ServerPlan};
 
 use crate::world::{Do, World, answer, plan};
 
-/// Requests that the server works on at once without harm.
+/// Requests that the server can work on at once without harm.
 const BEARS: f64 = 8.0;
-/// How long one takes then.
+/// The time of one then.
 const TOOK_US: f64 = 10_000.0;
-/// Requests that come in a second.
+/// Requests that arrive in a second.
 const ARRIVE: u64 = 1_200;
 const SECONDS: u64 = 5;
 
@@ -32,7 +33,8 @@ fn lock(workers: u16, shared: u32, all: u32) -> World {
     world
 }
 
-/// Returns the answers in the last second of the load, and the limit at its end. Then all clients get their answers.
+/// Returns the responses in the last second of the load, and the limit at its end. Then all clients
+/// get their responses.
 fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
     let mut clients = Vec::new();
     let answers = |world: &World| world.count_of(0, |stats| stats.statuses.iter().map(|(_, count)| count).sum());
@@ -56,7 +58,7 @@ fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
 #[test]
 fn a_server_behind_a_lock_answers_more_with_fewer_at_once() {
     let able = (BEARS * 1e6 / TOOK_US) as u64;
-    // As many shared as there may be: nothing is learned.
+    // All connections may be shared: nothing is learned.
     let mut world = lock(1, 128, 128);
     let (without, limit) = answers_under_load(&mut world);
     assert_eq!((limit, world.count_of(0, |stats| stats.limit_waits.get())), (None, 0));

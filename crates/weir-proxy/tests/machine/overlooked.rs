@@ -1,6 +1,7 @@
-//! Proves: a server that overlooks requests which came together is found, whether it closes such connections or keeps them, and nobody
-//! waits for that; one that is slow, stops for a while, or ends connections instead of answering is not taken for it.
-//! docs/pipelining-stalls.md#overlooked-requests
+//! Proves: a server that overlooks requests which arrived together is found, whether it closes such
+//! connections or keeps them, and no client waits because of it; one that is slow, pauses for a
+//! while, or ends connections instead of responding is not mistaken for it.
+//! docs/pipelining.md#what-may-follow-what
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use weir_proxy::plan::{PipelineMode, Plan};
 
 use crate::world::{Do, Rng, Seen, World, answer, plan};
 
-/// What an answer takes.
+/// The time of a response.
 const QUICK_US: u64 = 200;
 
 fn deep(connections: u32) -> Plan {
@@ -27,7 +28,7 @@ fn at_once(seen: &Seen<'_>) -> Option<Vec<Do>> {
     Some(vec![Do::Delay(QUICK_US), Do::Answer(answer(seen.request))])
 }
 
-/// Every client asks once a round, and is answered `within_us`.
+/// Every client sends one request a round, and is answered `within_us`.
 fn all_ask(world: &mut World, clients: &[usize], rounds: u32, label: &str, within_us: u64) {
     for round in 0..rounds {
         let nonce = |client: usize| format!("{label}{round:04}{client}");
@@ -42,13 +43,13 @@ fn all_ask(world: &mut World, clients: &[usize], rounds: u32, label: &str, withi
     }
 }
 
-/// A world with so many clients whose requests are pipelined on eight connections.
+/// Returns a world with this many clients whose requests are pipelined on eight connections.
 fn pipelined(clients: usize) -> (World, Vec<usize>) {
     let mut world = World::started(deep(8), 1, 1);
     let clients: Vec<usize> = (0..clients).map(|_| world.client()).collect();
     all_ask(&mut world, &clients, 20, "aaaa", 1_000_000);
     assert!(world.depth() > 1);
-    // What is behind the address afterwards may be another program.
+    // Afterwards another program may be behind the address.
     for conn in world.open_conns() {
         world.cut(conn, Do::Rst);
     }
@@ -60,13 +61,14 @@ fn demotions(world: &World) -> u64 {
     world.count(|counters| counters.demotions.get())
 }
 
-/// gunicorn with threads reads requests that came together, answers the first, and waits until there is more to read.
+/// gunicorn with threads reads requests that came together, answers the first, and waits until more
+/// can be read.
 fn overlooks(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let awaits = seen.behind.then_some(Do::AwaitArrival(seen.arrival + 1));
     Some(awaits.into_iter().chain(at_once(seen)?).collect())
 }
 
-/// Nobody waits for long, and after some rounds it has one request at a time.
+/// No client waits for long, and after some rounds the server has one request at a time.
 #[test]
 fn a_server_that_overlooks_requests_is_not_pipelined() {
     for count in [8, 400] {
@@ -82,7 +84,7 @@ fn a_server_that_overlooks_requests_is_not_pipelined() {
     }
 }
 
-/// The other one is as good as ever.
+/// The other server is as good as ever.
 #[test]
 fn one_of_two_servers_overlooks_requests() {
     let mut plan = plan(2, 4);
@@ -105,7 +107,8 @@ fn one_of_two_servers_overlooks_requests() {
     world.finish();
 }
 
-/// Nothing else may follow what is last of its batch: the answer to what is sent for the sake of others is nobody's.
+/// Nothing else may follow the last request of its batch: the response to a request that is sent
+/// for the sake of others reaches no client.
 #[test]
 fn what_is_last_of_its_batch_is_overlooked_as_well() {
     let (mut world, clients) = pipelined(8);
@@ -121,14 +124,15 @@ fn what_is_last_of_its_batch_is_overlooked_as_well() {
     world.finish();
 }
 
-/// What is answered late behind another answer is asked twice only until the server has shown that it is slow and overlooks nothing.
+/// A request that is late behind another response is sent twice only until the server has shown
+/// that it is slow and overlooks nothing.
 #[test]
 fn a_server_that_is_slow_behind_an_answer_is_asked_twice_a_few_times() {
     let (mut world, clients) = pipelined(8);
     let asked = Rc::new(RefCell::new(BTreeMap::new()));
     let counted = asked.clone();
     world.serve(move |seen| {
-        // One of the last client's in three.
+        // One in three of the last client's.
         let nonce = seen.request.nonce();
         let slow = nonce.ends_with("7") && nonce.as_bytes()[7].is_multiple_of(3);
         *counted.borrow_mut().entry(nonce.to_owned()).or_insert(0) += u32::from(slow);
@@ -166,12 +170,12 @@ fn a_server_of_many_times_overlooks_nothing() {
     world.finish();
 }
 
-/// An answer to something like this takes long, and comes or not.
+/// Whether the response to this request takes long, if it comes at all.
 fn slow(seen: &Seen<'_>) -> bool {
     seen.request.target.starts_with("/slow")
 }
 
-/// One of eight requests that come together, and not the first, is slow; which is so 20 times.
+/// One of eight requests that arrive together, and not the first, is slow; 20 times.
 fn ask_slow_ones(world: &mut World, clients: &[usize]) {
     for round in 0..20 {
         for (n, client) in clients.iter().enumerate() {
@@ -182,7 +186,8 @@ fn ask_slow_ones(world: &mut World, clients: &[usize]) {
     }
 }
 
-/// It closes a connection instead of answering, a while after what came before. So it does where the request comes alone.
+/// It closes a connection instead of responding, a while after the last response. It also does so
+/// if the request comes alone.
 #[test]
 fn a_server_that_ends_connections_over_slow_requests_overlooks_nothing() {
     let (mut world, clients) = pipelined(8);
@@ -197,16 +202,16 @@ fn a_server_that_ends_connections_over_slow_requests_overlooks_nothing() {
     world.finish();
 }
 
-/// A pause for a collection of garbage, for example: nothing is answered elsewhere either.
+/// A pause for a garbage collection, for example: nothing is answered elsewhere either.
 #[test]
 fn a_server_that_stops_for_a_while_overlooks_nothing() {
     let (mut world, clients) = pipelined(100);
     let stops_us = world.now_us + QUICK_US;
-    // What has come by then is answered behind the pause, on each connection.
+    // Requests that have arrived by then are answered after the pause, on each connection.
     let mut paused = BTreeSet::new();
     world.serve(move |seen| {
         let stopped = (seen.now_us >= stops_us || seen.behind) && paused.insert(seen.conn);
-        // Connections that were made last are served first.
+        // The newest connections are served first.
         let ends_us = stops_us + 3_000_000 + 5_000 * 20_u64.saturating_sub(seen.conn as u64);
         let pause = stopped.then(|| Do::Delay(ends_us.saturating_sub(seen.now_us)));
         Some(pause.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
@@ -220,7 +225,7 @@ fn a_server_that_stops_for_a_while_overlooks_nothing() {
     world.finish();
 }
 
-/// An interim answer shows that the request was read.
+/// An interim response shows that the request was read.
 #[test]
 fn what_has_an_interim_answer_is_not_overlooked() {
     let (mut world, clients) = pipelined(8);
@@ -240,7 +245,8 @@ fn what_has_an_interim_answer_is_not_overlooked() {
     world.finish();
 }
 
-/// A request that is bound to a server which an operator has taken out of use has its answer where it is.
+/// A request that is bound to a server which an operator has taken out of use gets its response
+/// there.
 #[test]
 fn what_is_bound_stays_where_no_more_is_taken() {
     let mut plan = plan(2, 1);
@@ -277,7 +283,8 @@ fn what_is_bound_stays_where_no_more_is_taken() {
     world.finish();
 }
 
-/// Each answer takes hardly longer than weir is patient: whatever is sent then, the answer comes at once.
+/// Each response takes hardly longer than weir waits: when weir then sends anything, the response
+/// arrives at once.
 #[test]
 fn a_server_that_always_takes_as_long_overlooks_nothing() {
     for (us, rounds) in [(100_500, 300), (102_000, 300), (104_500, 1_000)] {
@@ -298,7 +305,7 @@ fn a_server_that_always_takes_as_long_overlooks_nothing() {
     }
 }
 
-/// A server that stops for hardly longer than that, with something unanswered on all connections.
+/// A server that pauses for hardly longer than that, with unanswered requests on all connections.
 #[test]
 fn a_short_pause_overlooks_nothing() {
     let mut world = World::started(deep(64), 1, 1);

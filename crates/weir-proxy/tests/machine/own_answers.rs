@@ -1,7 +1,7 @@
-//! Proves: what routes answer themselves comes in the order of requests, beside answers of servers, as each client can read it, with the
-//! rules of its route, in the access log; a body that nobody reads ends its connection; and no server is asked
-//! (docs/routes.md). How:
-//! plans with such routes, judged byte by byte, and a plan without servers.
+//! Proves: a route's own responses come in the order of requests, beside responses of servers, as
+//! each client can read them, with the rules of its route, in the access log; an unread body ends
+//! its connection; and no server gets a request (docs/semantics.md §14). How: plans with such
+//! routes, judged byte by byte, and a plan without servers.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn fixed(path: &str, status: u16, content: &'static str) -> Route {
     here(path, OwnAnswer::Fixed(Arc::new(Fixed { status, media_type, content: content.as_bytes().into() })))
 }
 
-/// Routes of each kind, and one to a server for everything else.
+/// Routes of each kind, and one to a server for all other requests.
 fn routes() -> Vec<Route> {
     let mut answer = FieldEdits::default();
     answer.push("X-Rule", Edit::Set(Text::compile("$host [$upstream_name]").expect("a text")));
@@ -110,8 +110,8 @@ fn answers_of_each_kind_in_order() {
     }
 }
 
-/// A small body is read before its answer, in however many pieces it comes; what stands in it is never taken for a request, and what stands
-/// behind it is the next one.
+/// A small body is read before its response, in however many pieces it arrives; its content is
+/// never parsed as a request, and the bytes behind it are the next one.
 #[test]
 fn a_small_body_leaves_the_connection() {
     let evil = "GET /v?n=00000009 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -129,7 +129,7 @@ fn a_small_body_leaves_the_connection() {
                 let head =
                     format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n", body.len());
                 let text = format!("{head}{body}");
-                // With `Expect` some of the body has to be here.
+                // With `Expect` a part of the body has to be here.
                 let (first, rest) = text.as_bytes().split_at(head.len() + 1);
                 world.send(client, first);
                 world.settle();
@@ -152,7 +152,7 @@ fn a_small_body_leaves_the_connection() {
     }
 }
 
-/// A client that does not send what it has announced is told so, and loses its connection.
+/// A client that does not send the announced bytes hears it, and loses its connection.
 #[test]
 fn a_small_body_has_its_time() {
     let mut world = world(1);
@@ -170,7 +170,7 @@ fn a_small_body_has_its_time() {
     world.finish();
 }
 
-/// What stands behind a body that nobody reads is never taken for a request.
+/// Bytes behind an unread body are never parsed as a request.
 #[test]
 fn a_body_ends_the_connection() {
     let large = "GET /v?n=00000009 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2000);
@@ -233,7 +233,7 @@ fn streams_get_them_too() {
     world.finish();
 }
 
-/// A weir without any server, and a reload that makes another answer of a route.
+/// A weir without any server, and a reload that changes the response of a route.
 #[test]
 fn no_server_is_needed() {
     let without = |route: Route| Plan {

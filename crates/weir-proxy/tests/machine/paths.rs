@@ -1,6 +1,7 @@
-//! Proves: what weir decides by is what it sends, by whichever version of HTTP a path comes: rules of a path can't be passed
-//! by, paths that are no UTF-8 reach their server as they came, and where nothing reads paths they all do
-//! (docs/hostile.md C4). How: plans with a closed prefix, and targets that servers read in different ways.
+//! Proves: weir decides by the path that it sends, with any version of HTTP: rules for a path
+//! cannot be bypassed, paths that are not UTF-8 reach their server unchanged, and if nothing reads
+//! paths, all do (docs/hostile.md C4). How: plans with a closed prefix, and targets that servers
+//! read in different ways.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use weir_proxy::shield::limit::Rate;
 
 use crate::world::{World, plan};
 
-/// Everybody is served, but for what is below `/admin`.
+/// All requests are served, except those below `/admin`.
 fn closed() -> Plan {
     let mut access = Access::default();
     access.push(false, None);
@@ -22,7 +23,7 @@ fn closed() -> Plan {
     Plan { routes: RouteTable::new(vec![Route::default(), admin]), ..plan(1, 1) }
 }
 
-/// Asks for a target by both versions: the statuses, and the targets that servers were asked for.
+/// Requests a target by both versions; returns the statuses, and the targets that servers got.
 fn asked(world: &mut World, target: &str) -> ([u16; 2], Vec<String>) {
     let before = world.requests().count();
     let (old, new) = (world.client(), world.http2_client(0, 65_535));
@@ -76,7 +77,7 @@ fn a_closed_prefix_stays_closed() {
     world.finish();
 }
 
-/// Where no rule, limit or route reads paths, none is changed.
+/// If no rule, limit or route reads paths, none is changed.
 #[test]
 fn paths_that_nothing_reads_stay_as_they_are() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -86,7 +87,8 @@ fn paths_that_nothing_reads_stay_as_they_are() {
     world.finish();
 }
 
-/// A limit of a path counts a path however it is written, and weir's own answers don't repeat what came.
+/// A limit for a path counts a path in any spelling, and weir's own responses do not repeat the
+/// received one.
 #[test]
 fn limits_and_redirects_see_what_is_sent() {
     let login = PathMatch::Prefix("/login".to_owned());

@@ -1,5 +1,6 @@
-//! Proves: no deadline ends a client that has something to take and takes it, however long an answer lasts; and a silence within an answer
-//! has a time of its own (`answer-timeout`), under its own name. docs/http1.md, docs/retries.md.
+//! Proves: no deadline ends a client that has something to take and takes it, however long a
+//! response lasts; and a pause within a response has its own time-out (`answer-timeout`), with its
+//! own name. docs/semantics.md §1, §4.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
@@ -8,7 +9,7 @@ use crate::world::{Do, Seen, World, honest, plan};
 
 const SECOND: u64 = 1_000_000;
 
-/// An answer of so many bytes, all at once.
+/// A response of this many bytes, all at once.
 fn large(bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
@@ -18,7 +19,7 @@ fn large(bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     }
 }
 
-/// One turn in which a client has taken a send and a timer may come, as a busy worker has it.
+/// One turn in which a client has taken a send and a timer may fire, as in a busy worker.
 fn sip_late(world: &mut World, client: usize, us: u64) {
     world.sip(client);
     world.now_us += us;
@@ -26,7 +27,7 @@ fn sip_late(world: &mut World, client: usize, us: u64) {
     world.settle();
 }
 
-/// Where a send was taken and the next one not given yet nothing is idle.
+/// Between a taken send and the next one the client is not idle.
 #[test]
 fn an_answer_that_is_taken_steadily_is_not_cut_between_two_sends() {
     for us in [1_000, 30_000, 100_000, 330_000, 1_100_000] {
@@ -41,14 +42,14 @@ fn an_answer_that_is_taken_steadily_is_not_cut_between_two_sends() {
         world.settle();
         let mut steps = 0;
         while world.clients[client].replies.is_empty() && world.clients[client].end.is_none() {
-            // So that no timer comes by itself between the turns.
+            // So that no timer fires between the turns.
             sip_late(&mut world, client, us);
             steps += 1;
             assert!(steps < 100_000);
         }
         let lengths: Vec<u64> = world.clients[client].replies.iter().map(|reply| reply.body.length).collect();
         assert_eq!(lengths, [3_000_000], "a send each {us} us: {:?}", world.clients[client].end);
-        // Idle it is from here on.
+        // It is idle from here on.
         world.stall(client, false);
         world.run_for(SECOND * 9 / 10);
         assert!(!world.clients[client].closed);
@@ -58,7 +59,7 @@ fn an_answer_that_is_taken_steadily_is_not_cut_between_two_sends() {
     }
 }
 
-/// The same for who is to leave: what it has asked for it gets.
+/// Likewise for a client that has to leave: it gets its responses.
 #[test]
 fn a_client_that_is_to_go_gets_its_answer() {
     let mut world = World::simple(1);
@@ -92,7 +93,7 @@ fn a_connection_of_http2_is_idle_when_its_last_bytes_are_taken() {
     world.stall(client, true);
     world.open(client, 1, "/v?n=00000001");
     world.settle();
-    // Each send takes longer than an idle client is waited for.
+    // Each send takes longer than the time-out of an idle client.
     let mut steps = 0;
     while world.stream_reply(client, 1).is_none() {
         sip_late(&mut world, client, 1_400_000);
@@ -102,13 +103,14 @@ fn a_connection_of_http2_is_idle_when_its_last_bytes_are_taken() {
     world.stall(client, false);
     world.run_for(SECOND * 9 / 10);
     assert!(!world.clients[client].closed);
-    // It is told so, and may answer.
+    // It hears so, and may respond.
     world.run_for(4 * SECOND);
     assert!(world.clients[client].closed);
     world.finish();
 }
 
-/// A request behind an answer that its client takes slowly: its own answer, which was kept from coming, has its time from when it may come.
+/// A request behind a response that its client takes slowly: its own response, which was held back,
+/// has its time from when it may come.
 #[test]
 fn an_answer_that_was_kept_from_coming_is_not_late() {
     let mut hasty = plan(1, 1);
@@ -130,7 +132,7 @@ fn an_answer_that_was_kept_from_coming_is_not_late() {
     world.finish();
 }
 
-/// A tunnel whose client takes what there is, slowly, is not silent.
+/// A tunnel whose client takes the available bytes, slowly, is not silent.
 #[test]
 fn a_tunnel_that_is_being_read_is_not_silent() {
     let mut hasty = plan(1, 1);
@@ -157,7 +159,8 @@ fn a_tunnel_that_is_being_read_is_not_silent() {
     assert!(world.clients[client].closed, "silent from here on");
 }
 
-/// A client that takes a large send slowly, as the kernel knows, has its time for each 16 KiB of it; one that takes less has not.
+/// A client that takes a large send slowly, as the kernel knows, has its time for each 16 KiB of
+/// it; one that takes less does not.
 #[test]
 fn a_send_that_is_being_taken_is_not_over_its_time() {
     for (http2, bytes_a_second, is_whole) in
@@ -197,9 +200,9 @@ fn a_send_that_is_being_taken_is_not_over_its_time() {
     }
 }
 
-// ---- silence within an answer ----
+// ---- pauses within a response ----
 
-/// Answers of each framing that begin, are silent for so long, and go on.
+/// Responses of each framing that begin, are silent for this time, and continue.
 fn pausing(pause_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let (head, rest): (&str, &[u8]) = match seen.request.target.as_str() {
@@ -214,7 +217,8 @@ fn pausing(pause_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     }
 }
 
-/// The time until an answer begins says nothing of silence within it: an event stream may be silent for as long as a tunnel.
+/// The time until a response begins predicts nothing about a pause within it: an event stream may
+/// be silent for as long as a tunnel.
 #[test]
 fn a_silence_within_an_answer_is_not_a_late_answer() {
     for path in ["/chunked", "/length", "/close"] {
@@ -239,7 +243,7 @@ fn a_silence_within_an_answer_is_not_a_late_answer() {
     }
 }
 
-/// Over `answer-timeout` it is cut, and the log says by whom and why.
+/// Over `answer-timeout` it is truncated, and the log has the party and the reason.
 #[test]
 fn a_silence_that_is_too_long_is_called_by_its_name() {
     for path in ["/chunked", "/length"] {
@@ -259,7 +263,7 @@ fn a_silence_that_is_too_long_is_called_by_its_name() {
     }
 }
 
-/// Each piece begins it anew, and so does the client when it was the client that was waited for.
+/// Each piece restarts it, and so does the client if the server waited for the client.
 #[test]
 fn pieces_buy_time_and_so_do_slow_clients() {
     let mut hasty = plan(1, 1);
@@ -295,7 +299,7 @@ fn pieces_buy_time_and_so_do_slow_clients() {
     world.finish();
 }
 
-/// A client that speaks HTTP/2 hears as soon that the pause behind the head of an answer was too long.
+/// A client of HTTP/2 hears as soon that the pause behind the head of a response was too long.
 #[test]
 fn a_silence_behind_the_head_is_too_long_for_streams_too() {
     let mut hasty = plan(1, 1);
@@ -310,7 +314,8 @@ fn a_silence_behind_the_head_is_too_long_for_streams_too() {
     world.finish();
 }
 
-/// Small pieces for a client that reads nothing any more: its time is that of every send, whatever it was waiting for before.
+/// Small pieces for a client that stops reading: its time is that of every send, whatever it was
+/// waiting for before.
 #[test]
 fn a_stream_of_small_pieces_waits_for_no_deaf_client() {
     let mut hasty = plan(1, 1);
@@ -332,7 +337,7 @@ fn a_stream_of_small_pieces_waits_for_no_deaf_client() {
     assert_eq!(world.count(|counters| counters.timeouts.get("send")), 1);
 }
 
-/// A client may rest for nearly all of `send-timeout` between two pieces, whenever in a send that is.
+/// A client may pause for nearly all of `send-timeout` between two pieces, at any point of a send.
 #[test]
 fn a_client_may_rest_for_as_long_as_a_send_may_take() {
     for (rests, is_whole) in [(50, true), (140, false)] {
@@ -342,7 +347,7 @@ fn a_client_may_rest_for_as_long_as_a_send_may_take() {
         world.stall(client, true);
         world.get(client, "00000001");
         world.settle();
-        // It has taken plenty by 20 s, and rests then.
+        // It has taken plenty by 20 s, and pauses then.
         world.clients[client].acked = Some(0);
         world.run_for(20 * SECOND);
         world.clients[client].acked = Some(100_000);
@@ -356,13 +361,14 @@ fn a_client_may_rest_for_as_long_as_a_send_may_take() {
     }
 }
 
-/// A connection that ends is not closed while its client takes what the kernel still has for it; one that takes nothing has its time.
+/// A connection that ends is not closed while its client takes the kernel's remaining bytes; one
+/// that takes nothing has its time.
 #[test]
 fn what_is_left_at_the_end_may_be_taken() {
     let ending = |bytes_a_second: u64, seconds: u64| {
         let mut world = World::simple(1);
         let client = world.client();
-        // An answer that comes before the request is whole, behind which the connection ends.
+        // A response that comes before the request is whole, behind which the connection ends.
         world.expect(client, "POST", false, false);
         world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n");
         world.clients[client].is_taking = true;

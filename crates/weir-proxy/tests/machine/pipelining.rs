@@ -1,6 +1,6 @@
-//! Proves: who may follow whom on an upstream connection. Fill first, the hold behind what must not be repeated, sync
-//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers.
-//! docs/connections.md, docs/connections.md#trust-in-a-server.
+//! Proves: which requests may follow which on an upstream connection. Fill first, the hold behind a request that must
+//! not be repeated, sync points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large responses.
+//! docs/semantics.md §3, §3a.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;
@@ -29,7 +29,7 @@ fn earn(world: &mut World) {
     world.measure_depth();
 }
 
-/// Requests of so many clients in one turn.
+/// Sends requests of this many clients in one turn.
 fn burst(world: &mut World, method: &str, count: usize) -> Vec<usize> {
     let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
     for (n, client) in clients.iter().enumerate() {
@@ -45,7 +45,7 @@ fn check_burst(world: &World, clients: &[usize]) {
     }
 }
 
-/// The deepest connection takes what one turn brings, up to its depth, before the next is used.
+/// The deepest connection takes the requests of one turn, up to its depth, before the next is used.
 #[test]
 fn connections_are_filled_in_order() {
     let mut world = World::started(deep(4), 1, 1);
@@ -62,7 +62,7 @@ fn connections_are_filled_in_order() {
     world.finish();
 }
 
-/// A full connection takes requests again once a quarter of them is answered, so that those that wait go in one send.
+/// A full connection takes requests again once a quarter of them is answered, so that the waiting ones are in one send.
 #[test]
 fn a_full_connection_is_refilled_in_batches() {
     let mut world = World::started(deep(1), 1, 1);
@@ -73,7 +73,7 @@ fn a_full_connection_is_refilled_in_batches() {
     let mut held = 0;
     world.serve(move |seen| {
         held += 1;
-        // Four answers, one in a turn.
+        // Four responses, one in a turn.
         Some(if held <= 4 { vec![Do::Delay(1000), Do::Answer(answer(seen.request))] } else { vec![Do::Silence] })
     });
     let clients = burst(&mut world, "GET", 24);
@@ -85,7 +85,7 @@ fn a_full_connection_is_refilled_in_batches() {
     assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
 }
 
-/// What is known of a connection goes with it into its tunnel: its successor's packets may arrive anywhere.
+/// The knowledge about a connection moves with it into its tunnel: its successor's packets may arrive anywhere.
 #[test]
 fn the_successor_of_a_near_tunnel_is_not_near() {
     let mut world = World::new(deep(2), 1, 1);
@@ -114,7 +114,7 @@ fn the_successor_of_a_near_tunnel_is_not_near() {
     world.finish();
 }
 
-/// A worker whose connections are all far that is busy makes one anew at a sync point, a few times, until one is near.
+/// A busy worker whose connections are all far replaces one at a sync point, a few times, until one is near.
 #[test]
 fn a_far_connection_is_made_anew_until_one_is_near() {
     for (near, connections) in [((|_| true) as fn(usize) -> bool, 1), (|conn| conn == 1, 2), (|_| false, 5)] {
@@ -133,8 +133,8 @@ fn a_far_connection_is_made_anew_until_one_is_near() {
     }
 }
 
-/// A server that ends each connection after 100 requests: how many connections are used, and which part of the requests goes over
-/// near ones, after the limit was learned.
+/// A server that ends each connection after 100 requests: returns how many connections are used, and the share of the
+/// requests over near ones, after the limit was learned.
 fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
     let mut world = World::new(deep(4), 1, 1);
     world.near = near;
@@ -169,7 +169,7 @@ fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
     (connects, over_near * 100 / all)
 }
 
-/// Where connections are short-lived anyway, one that is far is replaced after its first answer, as long as enough are near.
+/// If connections are short-lived anyway, a far one is replaced after its first response, as long as enough are near.
 #[test]
 fn short_lived_connections_are_scouted() {
     let (plain, _) = short_lived(None);
@@ -184,7 +184,7 @@ fn short_lived_connections_are_scouted() {
     assert!(connects <= plain + 10, "none is near: {connects} connects");
 }
 
-/// Lets each client ask again as soon as it is answered, so many times in all.
+/// Lets each client send again as soon as it is answered, this many times in all.
 fn keep_busy(world: &mut World, clients: &[usize], requests: usize) -> usize {
     let mut sent = 0;
     while sent < requests {
@@ -200,8 +200,8 @@ fn keep_busy(world: &mut World, clients: &[usize], requests: usize) -> usize {
     sent
 }
 
-/// A server that takes 40 ms between the answers of a pipeline may wait for an acknowledgement: from then on it gets one
-/// at once, unless something is sent anyway, and only while answers are outstanding.
+/// A server that takes 40 ms between the responses of a pipeline may wait for an acknowledgement: from then on it gets
+/// one at once, unless something is sent anyway, and only while responses are outstanding.
 #[test]
 fn answers_that_are_held_back_are_acknowledged_at_once() {
     for delay_us in [25_000, 40_000] {
@@ -237,8 +237,8 @@ fn a_burst_after_silence_is_pipelined() {
     world.finish();
 }
 
-/// Connections whose packets the worker's own core receives are filled first, those of other cores last; a new connection
-/// is between them until its first answer.
+/// Connections whose packets the worker's own core receives are filled first, those of other cores last; a new
+/// connection is between them until its first response.
 #[test]
 fn near_connections_are_filled_first() {
     let mut world = World::new(deep(4), 1, 1);
@@ -284,8 +284,8 @@ fn pipeline_off_and_queue_size_1_mean_one_at_a_time() {
     }
 }
 
-/// Nothing follows a request that must not be repeated until it is answered; it goes to an empty connection when there
-/// is one; and `nonidempotent` makes a GET such a request.
+/// Nothing follows a request that must not be repeated until it is answered; it uses an empty connection if one exists;
+/// and `nonidempotent` makes a GET such a request.
 #[test]
 fn nothing_follows_what_must_not_be_repeated() {
     for (method, target) in
@@ -302,7 +302,7 @@ fn nothing_follows_what_must_not_be_repeated() {
                 let slow = seen.request.nonce().starts_with('p');
                 Some(if slow { [vec![Do::Delay(10_000)], script].concat() } else { script })
             });
-            // The judge of the bytes objects to anything behind a POST; a GET by rule is looked at here.
+            // The judge of the bytes objects to anything behind a POST; a GET by rule is checked here.
             let first = world.client();
             world.ask(first, method, target, "");
             world.settle();
@@ -320,7 +320,8 @@ fn nothing_follows_what_must_not_be_repeated() {
     }
 }
 
-/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent behind it.
+/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent
+/// behind it.
 #[test]
 fn a6_nothing_follows_a_body_whatever_the_method() {
     let mut world = World::started(deep(1), 1, 1);
@@ -353,7 +354,7 @@ fn nothing_follows_an_upgrade() {
     world.finish();
 }
 
-/// A client's own order stands whatever is held or fast.
+/// A client's own order is kept whatever is held or fast.
 #[test]
 fn a_client_behind_its_own_post_is_answered_in_order() {
     let mut world = World::started(deep(4), 1, 1);
@@ -403,7 +404,7 @@ fn sync_points() {
     world.finish();
 }
 
-/// An answer too many within a pipeline looks like the next one's; it is found at the sync point at the latest.
+/// One response too many within a pipeline looks like the next one's; it is found at the sync point at the latest.
 #[test]
 fn a_surplus_in_a_pipeline_is_found_at_the_sync_point() {
     let mut world = World::started(deep(1), 1, 1);
@@ -477,7 +478,7 @@ fn share_client() {
     }
 }
 
-/// `echo`: answers in the wrong order reach nobody; their askers get 502 or are asked again.
+/// `echo`: responses in the wrong order reach no client; their requests get 502 or are sent again.
 #[test]
 fn echo_finds_exchanged_answers() {
     for workers in [1, 2] {
@@ -497,7 +498,7 @@ fn echo_finds_exchanged_answers() {
             world.settle();
         }
         assert!(world.depth() > 1);
-        // Keeps one answer back and gives it in place of the next.
+        // Keeps one response back and gives it in place of the next.
         let mut kept: Option<Vec<u8>> = None;
         world.serve(move |seen| {
             let own = echoing(seen);
@@ -510,7 +511,7 @@ fn echo_finds_exchanged_answers() {
                 _ => vec![Do::Answer(own)],
             })
         });
-        // The client can't choose its identifier.
+        // The client cannot choose its identifier.
         for (n, client) in clients.iter().enumerate() {
             world.ask(*client, "GET", &format!("/v?n=e000000{n}"), "X-Request-Id: mine\r\n");
         }
@@ -525,7 +526,7 @@ fn echo_finds_exchanged_answers() {
     }
 }
 
-/// A large answer keeps its connection to itself, whether its length is declared or not; others go elsewhere.
+/// A large response keeps its connection to itself, whether its length is declared or not; others move elsewhere.
 #[test]
 fn large_answers_are_exclusive() {
     for framing in ["Content-Length: 2000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
@@ -563,7 +564,7 @@ fn large_answers_are_exclusive() {
     }
 }
 
-/// A large answer that never gets on; everything else is answered after a while.
+/// A large response that never progresses; all other requests are answered after a while.
 fn hangs_for(nonce: &'static str, delay_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| match seen.request.nonce() == nonce {
         true => Some(vec![
@@ -575,7 +576,8 @@ fn hangs_for(nonce: &'static str, delay_us: u64) -> impl FnMut(&Seen<'_>) -> Opt
     }
 }
 
-/// All connections of a server are busy with large answers: who asks now goes to another server, and does not wait for their end.
+/// All connections of a server are busy with large responses: a new request uses another server, and does not wait for
+/// their end.
 #[test]
 fn large_answers_keep_nobody_from_other_servers() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -594,7 +596,7 @@ fn large_answers_keep_nobody_from_other_servers() {
     world.finish();
 }
 
-/// Nor does who waited for that server already, as soon as another has room.
+/// A request that waited for that server already does not wait either, as soon as another has room.
 #[test]
 fn who_waits_behind_large_answers_goes_where_there_is_room() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -630,7 +632,7 @@ fn large_answers_are_no_reason_for_a_backup() {
     world.finish();
 }
 
-/// Connection-bound authentication makes a connection nobody else's.
+/// Connection-bound authentication makes a connection private.
 #[test]
 fn e26_connection_bound_authentication() {
     let mut world = World::simple(1);
@@ -646,7 +648,7 @@ fn e26_connection_bound_authentication() {
     world.finish();
 }
 
-/// After a loss the oldest request goes first and alone, also when the connection ended in order.
+/// After a loss the oldest request is first and alone, even if the connection ended in order.
 #[test]
 fn after_a_loss_nothing_is_pipelined_at_first() {
     for end in [Do::Rst, Do::Fin] {
@@ -697,8 +699,8 @@ fn a_request_that_kills_is_given_up() {
     }
 }
 
-/// A server that ends connections in order whenever it gets one certain request: that one is not carried from connection
-/// to connection for ever.
+/// A server that ends connections in order whenever it gets one certain request: that request is not carried from
+/// connection to connection for ever.
 #[test]
 fn a_request_that_makes_a_server_close_is_given_up() {
     let mut world = World::started(deep(8), 1, 1);
@@ -725,7 +727,8 @@ fn a_request_that_makes_a_server_close_is_given_up() {
     world.finish();
 }
 
-/// An answer that ends while the last of its request's body is still here: what follows must not overtake that.
+/// A response that ends while the last part of its request's body is still here: the next request must not overtake
+/// that.
 #[test]
 fn a_body_that_is_not_sent_is_not_overtaken() {
     let mut world = World::simple(1);
@@ -736,7 +739,7 @@ fn a_body_that_is_not_sent_is_not_overtaken() {
     world.send(poster, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 120000\r\n\r\n");
     (0..12).for_each(|_| world.send(poster, &[b'x'; 10_000]));
     world.settle();
-    // The first part is on its way, the last still here; the server answers without having read it.
+    // The first part is sent, the last still here; the server responds without having read it.
     world.say(0, Do::Bytes(weir_check::upstreams::honest_answer("00000001")));
     world.settle();
     world.get(reader, "00000002");
@@ -750,7 +753,7 @@ fn a_body_that_is_not_sent_is_not_overtaken() {
     world.finish();
 }
 
-/// A server that hangs on a request whose client has left: who comes next on that connection is not left waiting.
+/// A server that hangs on a request whose client has left: the next request on that connection is not left waiting.
 #[test]
 fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
     for workers in [1, 2] {
@@ -767,7 +770,7 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
         world.get(leaver, "h0000000");
         world.settle();
         world.reset(leaver);
-        // At once behind it: that one waits as long as it must, but nobody after it.
+        // Right behind it: that one waits as long as it must, but none after it.
         let first = world.client();
         world.get(first, "00000001");
         world.run_for(61_000_000);
@@ -777,7 +780,7 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
         world.get(second, "00000002");
         world.run_for(1001);
         check_honest("00000002", &world.clients[second].replies[0]).unwrap();
-        // Much later: nobody waits at all.
+        // Much later: no request waits at all.
         let leaver = world.client_of(usize::from(workers) - 1);
         world.get(leaver, "h0000000");
         world.settle();
@@ -791,7 +794,7 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
     }
 }
 
-/// Servers that answer in HTTP/1.0 keep their connections, but nothing is sent behind anything there.
+/// Servers that respond in HTTP/1.0 keep their connections, but nothing is sent behind anything there.
 #[test]
 fn http_10_servers_are_not_pipelined() {
     let mut world = World::started(deep(2), 1, 1);
@@ -807,7 +810,7 @@ fn http_10_servers_are_not_pipelined() {
     }
     assert_eq!((world.depth(), world.conns.len()), (1, 2));
     world.finish();
-    // One that was pipelined while it spoke HTTP/1.1.
+    // A connection that was pipelined while it used HTTP/1.1.
     let mut world = World::started(deep(1), 1, 1);
     earn(&mut world);
     world.serve(|seen| {

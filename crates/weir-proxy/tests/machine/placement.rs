@@ -1,5 +1,6 @@
-//! Proves: by default no request waits behind a slow one, a server gets as many requests at once as clients send, no request is sent twice,
-//! and quick requests share connections once they are known to be quick. docs/pipelining.md#when-requests-share-a-connection
+//! Proves: by default no request waits behind a slow one, a server gets as many requests at once as
+//! clients send, no request is sent twice, and quick requests share connections once they are known
+//! to be quick. docs/pipelining.md#what-may-follow-what
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::observe::report::Sharing;
@@ -7,7 +8,7 @@ use weir_proxy::plan::{PipelineMode, Plan, ServerPlan};
 
 use crate::world::{Do, Seen, World, answer, plan};
 
-/// How long a slow answer takes.
+/// The time of a slow response.
 const SLOW_US: u64 = 200_000;
 
 pub(crate) fn adaptive(shared: u32, all: u32) -> Plan {
@@ -19,7 +20,7 @@ pub(crate) fn adaptive(shared: u32, all: u32) -> Plan {
     adaptive
 }
 
-/// Answers what has an `s` in front of its number after [`SLOW_US`], all others at once.
+/// Answers numbers behind an `s` after [`SLOW_US`], all others at once.
 fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let delay = seen.request.nonce().starts_with('s').then_some(Do::Delay(SLOW_US));
     Some(delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
@@ -52,7 +53,7 @@ pub(crate) fn warm(plan: Plan) -> World {
     world
 }
 
-/// Whatever is known of a server, a hundred that ask at once are worked on at once.
+/// Whatever is known of a server, a hundred requests at once are worked on at once.
 #[test]
 fn a_server_gets_as_many_requests_as_clients_ask() {
     for pipeline in [PipelineMode::Adaptive, PipelineMode::Off] {
@@ -60,7 +61,8 @@ fn a_server_gets_as_many_requests_as_clients_ask() {
         many.upstreams[0].pipeline = pipeline;
         let mut world = World::started(many, 1, 1);
         world.serve(serve);
-        // The first time the server is looked at for a tenth of a second before it gets more than 32.
+        // The first time weir observes the server for a tenth of a second before it gets more than
+        // 32.
         let clients = burst(&mut world, "/v", 's', 100, 100);
         world.run_for(SLOW_US + 100_000 + 20_000);
         assert_eq!(answered(&world, &clients), 100, "{pipeline:?}");
@@ -81,7 +83,7 @@ fn a_server_gets_as_many_requests_as_clients_ask() {
     }
 }
 
-/// `connections-max` is the most, and what finds none waits for one.
+/// `connections-max` is the most, and a request that finds none waits for one.
 #[test]
 fn there_are_no_more_connections_than_configured() {
     let mut world = World::started(adaptive(4, 16), 1, 1);
@@ -102,7 +104,7 @@ fn what_is_quick_shares_and_what_is_slow_rides_apart() {
     assert!(world.depth() > 1, "it shares");
     world.run_for(1_000);
     assert_eq!(answered(&world, &clients), 20);
-    // Nobody knows how long these take.
+    // Their duration is not known yet.
     for n in 0..40 {
         let slow = burst(&mut world, "/report", 's', n, 3);
         let quick = burst(&mut world, "/v", 'q', 300 + n, 20);
@@ -126,7 +128,8 @@ fn what_is_quick_shares_and_what_is_slow_rides_apart() {
     world.finish();
 }
 
-/// Ten in a hundred of one kind take long, by what their query says: those in front of which such a one once stood pay for all.
+/// Ten in a hundred of one kind take long, by their query: the few that were behind such a one pay
+/// for all others.
 #[test]
 fn one_that_is_overtaken_ends_sharing_for_its_kind() {
     let mut world = warm(adaptive(4, 64));
