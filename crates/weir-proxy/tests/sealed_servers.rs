@@ -1,6 +1,6 @@
-//! What the machines make of servers that are spoken TLS to: a connect that fails in its handshake has a reason and has carried nothing, an
-//! answer that ends with its connection is whole only when TLS says so, tunnels are not the driver's. The engine alone, driven by
-//! hand.
+//! How the machines handle servers with TLS: a connect that fails in its handshake has a reason and
+//! has carried nothing, a response that ends with its connection is whole only when TLS says so,
+//! tunnels are not passed to the driver. The engine alone, driven by hand.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ struct Bench {
     tokens: HashMap<u64, u64>,
     /// How connects to each server end.
     outcomes: [Result<(), ServerTlsFailure>; 2],
-    /// The connection that was asked on last.
+    /// The connection of the last request.
     conn: u64,
-    /// What each server got.
+    /// The bytes that each server got.
     at_server: [String; 2],
     server_of: HashMap<u64, usize>,
     at_client: String,
@@ -35,7 +35,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The first server may not be spoken to in TLS; the second is a backup.
+    /// TLS with the first server may fail; the second is a backup.
     fn new(outcomes: [Result<(), ServerTlsFailure>; 2]) -> Bench {
         let tls = ServerTlsPlan { trust: TrustPlan::System, name: None, certificate: None };
         Bench::of(outcomes, Some(tls))
@@ -163,7 +163,7 @@ fn a_handshake_that_fails_has_carried_nothing_and_tells_why() {
         .map(|end| end.word())
         .collect();
     assert!(words.contains(&"tls-expired") && !report.servers[0].reachable, "{words:?}");
-    // It is mended.
+    // It is repaired.
     bench.outcomes[0] = Ok(());
     (0..1000).for_each(|_| bench.turn());
     assert!(bench.events().contains(&Event { server: 0, what: What::Reachable }));
@@ -186,10 +186,10 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
         assert_eq!(bench.closed.is_some(), is_cut);
         let ends = |word| bench.servers[0].closes.get(word);
         assert_eq!((ends("cut"), ends("answer-ended-by-close")), (u64::from(is_cut), u64::from(!is_cut)));
-        // Servers that never say it have not died of what they were asked.
+        // Servers that never announce it have not died of their requests.
         assert!(bench.engine.report().suspects.is_empty());
     }
-    // An answer with a length is what it is, and a connection that rests may end as it likes.
+    // A response with a length needs no such end, and an idle connection may end in any way.
     let mut bench = Bench::new([Ok(()), Ok(())]);
     bench.ask(GET);
     bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -222,7 +222,7 @@ fn the_bytes_of_a_tunnel_are_not_the_driver_s() {
     assert!(bench.at_client.ends_with("\r\n\r\nhello again"), "{}", bench.at_client);
     assert!(bench.at_server[0].ends_with("\r\n\r\nand back"), "{}", bench.at_server[0]);
     assert_eq!(bench.relays, 0);
-    // They are where nothing has to be opened.
+    // Without TLS the driver moves the bytes of tunnels.
     let mut bench = Bench::of([Ok(()), Ok(())], None);
     bench.ask(UPGRADE);
     bench.answer(SWITCH);

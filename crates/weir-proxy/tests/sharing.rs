@@ -1,6 +1,8 @@
-//! Who may stand behind whom on an upstream connection, and what becomes of those behind: the engine alone, driven by hand.
+//! Which requests may be behind which on an upstream connection, and the fate of those behind: the
+//! engine alone, driven by hand.
 //!
-//! One server with one connection that has earned its depth; each test looks at the bytes that leave for it.
+//! One server with one connection that has earned its depth; each test inspects the bytes that are
+//! sent to it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,11 +24,11 @@ struct Bench {
     sockets: u64,
     /// Token by socket.
     tokens: HashMap<u64, u64>,
-    /// The connection to the server that was made last.
+    /// The newest connection to the server.
     conn: u64,
-    /// What the server got on it since it was asked.
+    /// The bytes that the server got on it since the last call.
     at_server: String,
-    /// What each client got.
+    /// The bytes that each client got.
     at_client: HashMap<u64, String>,
     /// A client that takes nothing for now.
     slow: Option<u64>,
@@ -70,7 +72,7 @@ impl Bench {
             bench.ask(client, "GET /warm HTTP/1.1\r\nHost: a\r\n\r\n");
             bench.answer(OK);
         }
-        // The connection has its rest.
+        // The connection becomes idle.
         (0..4).for_each(|_| bench.turn());
         bench.at_server.clear();
         bench
@@ -159,8 +161,8 @@ fn a_client_follows_itself_and_nobody_else() {
     assert_eq!(bench.arrived("/other"), 1);
 }
 
-/// The requests of a client that has left are still on the connection; who comes next has its place in the table, not its
-/// requests.
+/// The requests of a client that has left are still on the connection; the next client has its
+/// place in the table, not its requests.
 #[test]
 fn a_client_does_not_follow_one_that_left() {
     let mut bench = Bench::new(Share::Client);
@@ -171,14 +173,15 @@ fn a_client_does_not_follow_one_that_left() {
     bench.turn();
     let second = bench.client();
     bench.ask(second, "GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-    // The old connection ended, and the request went once, on another one.
+    // The old connection ended, and the request was sent once, on another one.
     assert_ne!(bench.conn, before);
     assert_eq!((bench.arrived("/first"), bench.arrived("/second")), (1, 1));
     bench.answer(OK);
     assert!(bench.at_client[&second].ends_with("ok"));
 }
 
-/// NTLM makes a connection private, so weir ends it. What can't be repeated is never behind such an answer.
+/// NTLM makes a connection private, so weir ends it. A request that cannot be repeated is never
+/// behind such a response.
 #[test]
 fn a_post_does_not_meet_an_answer_that_binds_its_connection() {
     let mut bench = Bench::new(Share::All);
@@ -193,8 +196,8 @@ fn a_post_does_not_meet_an_answer_that_binds_its_connection() {
     assert!(bench.at_client[&second].ends_with("\r\n\r\npaid"), "{:?}", bench.at_client);
 }
 
-/// A safe request behind a slow answer goes elsewhere; what its old connection says to it then, even an end by close, is nothing
-/// to its client.
+/// A safe request behind a slow response moves elsewhere; the later bytes for it on its old
+/// connection, even an end by close, do not affect its client.
 #[test]
 fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     let mut bench = Bench::new(Share::All);

@@ -1,5 +1,6 @@
-//! Proves: whose upstream connections carry whose requests in each pool mode, how many there are, and what becomes of them and of
-//! their requests when either side ends. docs/pools.md.
+//! Proves: which clients' requests each upstream connection carries in each pool mode, how many
+//! connections exist, and what happens to them and their requests when either side ends.
+//! docs/semantics.md §8.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool, ServerPlan};
@@ -12,7 +13,7 @@ fn pool(mode: Pool, servers: usize, connections: u32) -> Plan {
     plan
 }
 
-/// So many clients ask so many requests each, one after the other; each gets its answers.
+/// This many clients send this many requests each, one after the other; each gets its responses.
 fn converse(world: &mut World, clients: usize, requests: usize) -> Vec<usize> {
     let nodes = world.nodes.len();
     let clients: Vec<usize> = (0..clients).map(|n| world.client_of(n % nodes)).collect();
@@ -32,7 +33,8 @@ fn closed_conns(world: &World) -> usize {
     world.conns.iter().filter(|conn| conn.closed).count()
 }
 
-/// Each client has one connection for all its requests, nobody else's goes there, and both end together.
+/// Each client has one connection for all its requests, no other client's use it, and both end
+/// together.
 #[test]
 fn pinned_connections_are_their_clients() {
     for workers in [1, 3] {
@@ -53,7 +55,7 @@ fn pinned_connections_are_their_clients() {
     }
 }
 
-/// A client's pipelined requests go one after the other on its connection.
+/// A client's pipelined requests are sent one after the other on its connection.
 #[test]
 fn a_pinned_connection_has_one_request_at_a_time() {
     let mut world = World::started(pool(Pool::Pinned, 1, 8), 1, 1);
@@ -71,7 +73,7 @@ fn a_pinned_connection_has_one_request_at_a_time() {
     world.finish();
 }
 
-/// Each request has a connection of its own, which says that it ends.
+/// Each request has its own connection, which announces that it ends.
 #[test]
 fn per_request() {
     let mut world = World::started(pool(Pool::PerRequest, 1, 8), 2, 1);
@@ -84,7 +86,7 @@ fn per_request() {
     world.finish();
 }
 
-/// A pool of connections, each with one request at a time, whoever's.
+/// A pool of connections, each with one request at a time, of any client.
 #[test]
 fn shared() {
     let mut world = World::started(pool(Pool::Shared, 1, 3), 1, 1);
@@ -95,7 +97,8 @@ fn shared() {
     world.finish();
 }
 
-/// The server ends a pinned connection between two requests: the next request opens another one, whatever its method.
+/// The server ends a pinned connection between two requests: the next request opens another one,
+/// whatever its method.
 #[test]
 fn a_pinned_connection_lost_between_requests() {
     for end in [Do::Fin, Do::Rst] {
@@ -114,7 +117,8 @@ fn a_pinned_connection_lost_between_requests() {
     }
 }
 
-/// It ends one with a request in flight: what is safe to repeat goes again on another connection, the rest gets 502 and was sent once.
+/// It ends one with a request in flight: a repeatable request is sent again on another connection,
+/// any other gets 502 and was sent once.
 #[test]
 fn a_pinned_connection_lost_with_a_request() {
     for mode in [Pool::Pinned, Pool::PerRequest] {
@@ -135,7 +139,8 @@ fn a_pinned_connection_lost_with_a_request() {
     }
 }
 
-/// A server that refuses connects: another one gets the request, and for a while it is not asked first.
+/// A server that refuses connects: another one gets the request, and for a while it is not tried
+/// first.
 #[test]
 fn a_refused_connect_goes_elsewhere() {
     let mut world = World::started(pool(Pool::PerRequest, 2, 8), 1, 1);
@@ -160,7 +165,8 @@ fn a_refused_connect_goes_elsewhere() {
     world.finish();
 }
 
-/// Nobody accepts: 502 after a round, also when connects are not answered at all. It works as soon as somebody does.
+/// No server accepts: 502 after a round, also if connects are not answered at all. It works as soon
+/// as one does.
 #[test]
 fn nobody_accepts() {
     for (door, wait_us) in [(Door::Refuses, 1_000), (Door::Mute, 11_000_000)] {
@@ -185,7 +191,7 @@ fn nobody_accepts() {
     }
 }
 
-/// A server that is being replaced: what is asked meanwhile waits for it, whatever may be sent again.
+/// A server that is being replaced: requests meanwhile wait for it, if they may be sent again.
 #[test]
 fn a_server_is_back_soon() {
     for mode in [Pool::Pinned, Pool::PerRequest] {
@@ -213,7 +219,7 @@ fn a_server_is_back_soon() {
     }
 }
 
-/// That one server has long been dead does not shorten the wait for the other one.
+/// A server that has long been dead does not shorten the wait for the other one.
 #[test]
 fn the_other_server_is_back_soon() {
     for dead in [0, 1] {
@@ -238,14 +244,14 @@ fn the_other_server_is_back_soon() {
     }
 }
 
-/// What waits behind a request that is never answered has not been slow itself.
+/// A request that waits behind one that is never answered was not slow itself.
 #[test]
 fn a_request_behind_one_that_times_out() {
     let mut world = World::started(pool(Pool::Pinned, 1, 8), 1, 1);
     let client = world.client();
     world.serve(|_| None);
     world.get(client, "00000001");
-    // In two pieces, so that the head's timer has begun.
+    // In two pieces, so that the head's timer has started.
     world.expect(client, "GET", false, false);
     world.send(client, b"GE");
     world.run_for(1_000_000);
@@ -272,7 +278,8 @@ fn a_client_leaves_during_the_connect() {
     world.finish();
 }
 
-/// An upgrade makes a tunnel of the client's own connection; a body that streams follows its request through a connect.
+/// An upgrade makes a tunnel of the client's own connection; a body that streams follows its
+/// request through a connect.
 #[test]
 fn tunnels_and_large_bodies() {
     for mode in [Pool::Pinned, Pool::PerRequest] {
@@ -321,7 +328,8 @@ fn a_connection_for_each_upstream() {
     world.finish();
 }
 
-/// However many requests wait for a server that can't be reached, they wait in the timers' ticks: not each of them is a turn.
+/// However many requests wait for a server that cannot be reached, they wait in the timers' ticks:
+/// not each of them causes a turn.
 #[test]
 fn many_that_wait_for_a_server_cost_few_turns() {
     let mut plan = pool(Pool::Pinned, 2, 8);

@@ -1,5 +1,5 @@
-//! Proves: a slow client stops only what it asked for, memory stays bounded, and large answers hold nobody else up.
-//! docs/buffers-bounds.md#bounds, docs/hostile.md H3.
+//! Proves: a slow client stops only its own responses, memory is bounded, and large responses delay no other client.
+//! docs/buffers.md#bounds, docs/hostile.md H3.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, Seen, World, answer, honest, plan};
 
-/// Bytes that one client may make weir hold: the high mark and a receive for each connection that brings answers.
+/// Bytes that one client may make weir hold: the high mark and a receive for each connection that brings responses.
 const HELD_MAX: usize = 400_000;
 
-/// Answers `/large` with 2 MB in pieces, all else honestly. Whose pieces they are shows in the letter.
+/// Answers `/large` with 2 MB in pieces, all other requests honestly. The letter shows the client of a piece.
 fn large(seen: &Seen<'_>) -> Option<Vec<Do>> {
     if !seen.request.target.starts_with("/large") {
         return honest(seen);
@@ -69,7 +69,7 @@ fn a_slow_client_stops_its_server_and_goes_on() {
     }
 }
 
-/// Many large answers for one client that doesn't read: later ones are held as well, and bounded as well.
+/// Many large responses for one client that does not read: later ones are held as well, and bounded as well.
 #[test]
 fn a_slow_client_with_many_requests_is_bounded() {
     for (connections, workers) in [(1, 1), (4, 1), (4, 2), (1, 2)] {
@@ -101,7 +101,7 @@ fn a_slow_client_with_many_requests_is_bounded() {
     }
 }
 
-/// The same with answers that each fit into one receive: stopping for one of them must not be forgotten with its end.
+/// Likewise with responses that each fit into one receive: the stop for one of them must not be forgotten at its end.
 #[test]
 fn a_slow_client_with_many_middling_answers_is_bounded() {
     for (connections, workers) in [(1, 1), (2, 1), (1, 2)] {
@@ -130,7 +130,7 @@ fn a_slow_client_with_many_middling_answers_is_bounded() {
     }
 }
 
-/// A stop that crosses the end of its answer in the mail doesn't stop the next answer, which is another client's.
+/// A stop that crosses the end of its response in the mail does not stop the next response, which is another client's.
 #[test]
 fn a_late_stop_is_for_nobody() {
     let mut world = warm(1, 2);
@@ -148,7 +148,7 @@ fn a_late_stop_is_for_nobody() {
     while world.times_served("a0000001") == 0 {
         world.settle_once();
     }
-    // The worker of the connection gets no mail from here on until the next answer is under way.
+    // The worker of the connection gets no mail from here on until the next response is in progress.
     world.nodes[0].mail_stopped = true;
     world.ask(other, "GET", "/large?n=b0000001", "");
     for _ in 0..20 {
@@ -164,7 +164,7 @@ fn a_late_stop_is_for_nobody() {
     world.finish();
 }
 
-/// A client that takes its time with a large answer doesn't keep others from theirs.
+/// A client that takes its time with a large response does not keep others from theirs.
 #[test]
 fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
     for (connections, workers) in [(1, 1), (3, 1), (1, 2)] {
@@ -173,7 +173,7 @@ fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
         let others: Vec<usize> = (0..6).map(|_| world.client()).collect();
         world.stall(slow, true);
         world.ask(slow, "GET", "/large?n=a0000001", "");
-        // In the same turn, so that they go behind it.
+        // In the same turn, so that they are behind it.
         for (n, other) in others.iter().enumerate() {
             world.get(*other, &format!("b{n:07}"));
         }
@@ -198,7 +198,8 @@ fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
     }
 }
 
-/// The same with a POST at the end, which may not move: the answers of those that moved come twice, and are used once.
+/// Likewise with a POST at the end, which may not move: the responses of those that moved arrive twice, and are used
+/// once.
 #[test]
 fn what_moved_away_from_a_stalled_answer_is_answered_once() {
     for workers in [1, 2] {
@@ -240,7 +241,7 @@ fn what_moved_away_from_a_stalled_answer_is_answered_once() {
     }
 }
 
-/// What comes before its turn is held, and counts: large answers behind a slow one are not gathered without a bound.
+/// A response before its turn is held, and counts: large responses behind a slow one are not gathered without a bound.
 #[test]
 fn held_answers_are_bounded() {
     for workers in [1, 2] {
@@ -268,7 +269,8 @@ fn held_answers_are_bounded() {
     }
 }
 
-/// E11: a client that leaves in the middle of a large answer harms nobody behind it, not even what can't be repeated.
+/// E11: a client that leaves in the middle of a large response harms none behind it, not even requests that cannot be
+/// repeated.
 #[test]
 fn e11_a_client_that_leaves_harms_nobody_behind_it() {
     for workers in [1, 2] {
@@ -302,7 +304,7 @@ fn e11_a_client_that_leaves_harms_nobody_behind_it() {
     }
 }
 
-/// A chunked answer of so many chunks, one each millisecond; all else honestly.
+/// A chunked response of this many chunks, one each millisecond; all others honestly.
 fn trickling(chunks: usize, bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         if !seen.request.target.starts_with("/trickle") {
@@ -315,8 +317,8 @@ fn trickling(chunks: usize, bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec
     }
 }
 
-/// Clients that leave in the middle of a chunked answer cost the connection nothing, as those of a declared length don't: what
-/// stands behind is asked once.
+/// Clients that leave in the middle of a chunked response cost the connection nothing, as those of a declared length do
+/// not: requests behind it are sent once.
 #[test]
 fn leaving_a_chunked_answer_repeats_nothing() {
     for workers in [1, 2] {
@@ -361,7 +363,7 @@ fn leaving_an_endless_answer_ends_it() {
     }
 }
 
-/// Clients that give up in the middle of their uploads: their connections are replaced at once, as after a connect that succeeded.
+/// Clients that abort their uploads: their connections are replaced at once, as after a connect that succeeded.
 #[test]
 fn given_up_uploads_are_no_failed_connects() {
     for workers in [1, 2] {
@@ -390,7 +392,7 @@ fn given_up_uploads_are_no_failed_connects() {
     }
 }
 
-/// An HTTP/1.0 client gets no chunks, and a cut answer must not look complete to it.
+/// An HTTP/1.0 client gets no chunks, and a truncated response must not look complete to it.
 #[test]
 fn an_answer_without_a_length_for_an_old_client() {
     for cut in [false, true] {
@@ -412,7 +414,7 @@ fn an_answer_without_a_length_for_an_old_client() {
     }
 }
 
-/// What follows a request whose answer ends by close is not taken: nobody could get its answer.
+/// A request behind one whose response ends by close is not taken: its response could reach no client.
 #[test]
 fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
     let mut world = World::simple(2);
@@ -431,7 +433,7 @@ fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
     world.finish();
 }
 
-/// Trailers reach those who said that they understand them, and only without framing, routing and authentication.
+/// Trailers reach clients that accept them, and only those without framing, routing and authentication.
 #[test]
 fn trailers_are_for_those_who_want_them() {
     let mut world = World::simple(1);
@@ -450,7 +452,7 @@ fn trailers_are_for_those_who_want_them() {
     world.finish();
 }
 
-/// HEAD, 204, 205 and 304 keep their framing right for the next answer on the same connection, on both sides.
+/// HEAD, 204, 205 and 304 keep their framing right for the next response on the same connection, on both sides.
 #[test]
 fn answers_without_a_body() {
     let heads = [
@@ -478,7 +480,7 @@ fn answers_without_a_body() {
     }
 }
 
-/// Interim answers go to clients that can read them.
+/// Interim responses reach clients that can read them.
 #[test]
 fn interim_answers_are_not_for_old_clients() {
     let mut world = World::simple(1);
@@ -497,7 +499,7 @@ fn interim_answers_are_not_for_old_clients() {
     world.finish();
 }
 
-/// An error of weir's own ends an HTTP/1.0 connection, whatever the client asked for: it says nothing of keep-alive.
+/// weir's own error ends an HTTP/1.0 connection, whatever the client requested: it says nothing of keep-alive.
 #[test]
 fn errors_for_old_clients_close() {
     let mut world = World::simple(2);
@@ -509,7 +511,7 @@ fn errors_for_old_clients_close() {
     world.run_for(5_000_000);
     assert_eq!(world.clients[client].statuses(), [508]);
     assert!(world.clients[client].closed && world.requests().count() == 0);
-    // Also when it is not its turn yet: what follows it is not taken.
+    // Also when it is not its turn yet: the next request is not taken.
     world.serve(|seen| Some([vec![Do::Delay(1000)], honest(seen).unwrap()].concat()));
     let client = world.client();
     let fields = "Connection: keep-alive";
@@ -525,7 +527,7 @@ fn errors_for_old_clients_close() {
     world.finish();
 }
 
-/// A client that has ended its sending direction and reads slowly still gets everything it asked for.
+/// A client that has ended its sending direction and reads slowly still gets all its responses.
 #[test]
 fn a_half_closed_slow_client_gets_everything() {
     let mut limited = plan(1, 1);
@@ -554,8 +556,8 @@ fn a_half_closed_slow_client_gets_everything() {
     world.finish();
 }
 
-/// An answer breaks off while its client uploads the next request and reads nothing: that request ends with its connection,
-/// and nobody else's request is taken for it later.
+/// A response breaks off while its client uploads the next request and reads nothing: that request ends with its
+/// connection, and no other request is mistaken for it later.
 #[test]
 fn a_cut_answer_in_front_of_an_upload() {
     for upload in [10, 100_000] {
@@ -576,7 +578,7 @@ fn a_cut_answer_in_front_of_an_upload() {
         world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n");
         world.send(client, &vec![b'x'; upload]);
         world.run_for(2_000_000);
-        // These take the places of what has gone.
+        // These take the vacant places.
         let others: Vec<usize> = (0..2).map(|_| world.client()).collect();
         for (n, other) in others.iter().enumerate() {
             world.ask(*other, "POST", &format!("/v?n=b{n:07}"), "");
@@ -597,8 +599,8 @@ fn a_cut_answer_in_front_of_an_upload() {
     }
 }
 
-/// A request that is not safe moves to another connection, where a later one of its own client has a large answer: it does not
-/// get in line behind that, which waits for it.
+/// A request that is not safe moves to another connection, where a later one of its own client has a large response: it
+/// does not wait behind that, which waits for it.
 #[test]
 fn nobody_waits_behind_a_later_request_of_its_own() {
     let mut world = warm(2, 1);
@@ -621,7 +623,7 @@ fn nobody_waits_behind_a_later_request_of_its_own() {
     world.run_for(1_000);
     world.ask(second, "DELETE", "/second?n=00000002", "");
     world.run_for(1_000);
-    // Behind the first, on a connection that ends with its answer, and then on the other one.
+    // Behind the first, on a connection that ends with its response, and then on the other one.
     world.ask(third, "DELETE", "/v?n=00000003", "");
     world.ask(third, "GET", "/large?n=00000004", "");
     world.run_for(1_000_000);

@@ -1,5 +1,6 @@
-//! Proves: whatever the order of events, each client gets its own answers, in order and exactly once, what must not be
-//! repeated reaches a server at most once, bodies arrive whole, and nothing is left behind. Seeds are printed.
+//! Proves: in any order of events, each client gets its own responses, in order and exactly once,
+//! requests that must not be repeated reach a server at most once, bodies arrive whole, and nothing
+//! is left behind. Seeds are printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 
 const SEEDS: u64 = 200;
 
-/// What was asked.
+/// The requests that were sent.
 struct Asked {
     client: usize,
     nonce: String,
@@ -19,12 +20,12 @@ struct Asked {
     body: Vec<u8>,
 }
 
-/// What a server may do beside answering.
+/// What a server may do beside responding.
 #[derive(Clone, Copy)]
 struct Faults {
-    /// Closes or resets behind an answer, one in so many; 0: never.
+    /// Closes or resets behind a response, one in this many; 0: never.
     closes: u64,
-    /// The same in the middle of an answer.
+    /// Likewise in the middle of a response.
     cuts: u64,
 }
 
@@ -32,7 +33,7 @@ fn serve(seed: u64, faults: Faults, seen: &Seen<'_>) -> Option<Vec<Do>> {
     if !seen.complete {
         return None;
     }
-    // Decided by the request and the place, so that a repetition may fare better.
+    // Decided by the request and the place, so that a repetition may do better.
     let mut rng = Rng(seed ^ (seen.conn as u64) << 20 ^ seen.request.offset);
     let nonce = seen.request.nonce();
     let mut script = Vec::new();
@@ -128,7 +129,7 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     for server in 0..servers {
         world.servers[server].serve = Box::new(move |seen| serve(seed ^ server as u64, faults, seen));
     }
-    // Trust first, so that there is something to go wrong.
+    // Trust first, so that something can go wrong.
     let warm: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
     for server in 0..servers {
         world.servers[server].serve = Box::new(|seen| Some(vec![Do::Answer(answer(seen.request))]));
@@ -196,7 +197,7 @@ fn judge(world: &World, clients: &[usize], asked: &[Asked], faults: Faults, pool
         assert!(state.replies.len() <= own.len(), "seed {seed}: client {client} got answers too many");
         for (asked, reply) in own.iter().zip(&state.replies) {
             let lost = faults.closes + faults.cuts > 0 && asked.method != "GET";
-            // Where connections are made for requests, nobody waits for a server that refuses.
+            // If connections are made for requests, no request waits for a server that refuses.
             let excused = reply.status == 502 && (lost || pool.is_private());
             let right = reply.status == 200 && reply.fields.first("x-nonce") == Some(&asked.nonce);
             assert!(right || excused, "seed {seed}: {} {} got {reply:?}", asked.method, asked.nonce);
@@ -247,7 +248,7 @@ fn servers_that_break_off() {
     (0..SEEDS).for_each(|seed| run(seed, Faults { closes: 20, cuts: 20 }));
 }
 
-/// 10,000 requests over pipelined clients: each answer is the answer to its own request.
+/// 10,000 requests over pipelined clients: each response belongs to its own request.
 #[test]
 fn ten_thousand_requests() {
     let mut world = World::started(plan(2, 4), 2, 7);

@@ -1,13 +1,14 @@
-//! Proves: where each server refuses, or accepts and closes, a request fails after one round of connects, and finds out at once when one is
-//! back; a server that was in use a moment ago is waited for
-//! (docs/retries.md). How: servers with doors, and a clock that stands still.
+//! Proves: if each server refuses, or accepts and closes, a request fails after one round of
+//! connects, and finds out at once when one has recovered; a server that was in use a moment ago is
+//! waited for (docs/semantics.md §4). How: servers with doors, and a clock that only moves on
+//! request.
 
 use weir_proxy::plan::{Plan, Pool, UpstreamPlan};
 
 use crate::world::{Do, Door, World, plan};
 
 const SECOND_US: u64 = 1_000_000;
-/// Less than any back-off that would be waited for.
+/// Less than any back-off that a request would wait for.
 const SOON_US: u64 = 15_000;
 
 fn pool(pool: Pool, servers: usize) -> Plan {
@@ -40,7 +41,7 @@ fn where_everything_refuses_a_request_fails_at_once() {
                 assert!(connects <= servers as u64 + 1, "{connects} connects of {mode:?}, request {at}");
                 world.run_for(5 * SECOND_US);
             }
-            // The next request finds out that one is back.
+            // The next request finds out that one has recovered.
             world.servers[servers - 1].door = Door::Open;
             let client = world.client();
             world.get(client, "00000002");
@@ -51,7 +52,7 @@ fn where_everything_refuses_a_request_fails_at_once() {
     }
 }
 
-/// Those that are kept are made at the start, and again: what comes between two tries makes another.
+/// Kept connections are made at the start, and again: a request between two tries makes another.
 #[test]
 fn a_server_with_kept_connections_fails_as_soon() {
     for workers in [1, 2] {
@@ -73,7 +74,8 @@ fn a_server_with_kept_connections_fails_as_soon() {
     }
 }
 
-/// Whatever accepts and closes is no server: a request is sent to it twice, or to each server once and to one of them twice.
+/// A server that only accepts and closes counts as down: a request is sent to it twice, or to each
+/// server once and to one of them twice.
 #[test]
 fn what_accepts_and_closes_is_asked_twice() {
     for (door, script) in [(Door::Slams, None), (Door::Open, Some(Do::Fin)), (Door::Open, Some(Do::Rst))] {
@@ -97,7 +99,7 @@ fn what_accepts_and_closes_is_asked_twice() {
     }
 }
 
-/// One that works is found behind others that accept and close.
+/// A working server is found behind others that accept and close.
 #[test]
 fn the_server_that_works_is_found() {
     let mut world = World::new(pool(Pool::Pipelined, 3), 1, 1);
@@ -112,7 +114,8 @@ fn the_server_that_works_is_found() {
     world.finish();
 }
 
-/// A server that starts again costs no request anything but time; one that does not come is waited for two seconds, once.
+/// A server that restarts costs requests only time; one that does not return is waited for two
+/// seconds, once.
 #[test]
 fn a_server_that_was_in_use_is_waited_for() {
     for mode in POOLS {
@@ -148,7 +151,7 @@ fn a_server_that_was_in_use_is_waited_for() {
     }
 }
 
-/// Where connects are not answered, one is waited for: from then on it is known.
+/// If connects are not answered, one is waited for: from then on the state is known.
 #[test]
 fn a_mute_server_is_waited_for_once() {
     let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);
@@ -162,7 +165,8 @@ fn a_mute_server_is_waited_for_once() {
     world.finish();
 }
 
-/// In use is also a server that has only begun its answers, which may have no end, or has tunnels.
+/// A server is also in use if it has only begun its responses, which may have no end, or has
+/// tunnels.
 #[test]
 fn a_server_with_long_answers_was_in_use() {
     let stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
@@ -194,7 +198,7 @@ fn a_server_with_long_answers_was_in_use() {
     }
 }
 
-/// One that accepts, waits and closes is no server either.
+/// A server that accepts, waits and closes also counts as down.
 #[test]
 fn what_accepts_waits_and_closes_is_asked_twice() {
     let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);

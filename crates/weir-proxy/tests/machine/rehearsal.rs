@@ -20,7 +20,7 @@ pub(crate) fn is_rehearsal(seen: &Seen<'_>) -> bool {
     seen.request.fields.first("user-agent") == Some("weir-rehearsal")
 }
 
-/// Four clients ask for one target so often; each is answered as it should be.
+/// Four clients request one target this often; each response is as expected.
 pub(crate) fn ask_often(world: &mut World, times: usize, fields: &str) {
     let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
     for n in 0..times {
@@ -57,7 +57,8 @@ fn a_server_is_pipelined_when_it_was_rehearsed() {
     world.finish();
 }
 
-/// Where all requests say who asks, or each target is another one, nothing is there to ask for; a target of the configuration is.
+/// If all requests carry credentials, or each has another target, weir has nothing to request; a
+/// target of the configuration works.
 #[test]
 fn what_is_one_clients_is_not_asked_again() {
     for (fields, expected) in [("Cookie: a=b\r\n", 1), ("Authorization: Basic eDp5\r\n", 0)] {
@@ -88,7 +89,8 @@ fn what_is_one_clients_is_not_asked_again() {
     world.finish();
 }
 
-/// Servers that execute the first or the last of what they read at once, or die of it: no client has anything of that.
+/// Servers that execute the first or the last of the requests that they read at once, or crash: no
+/// client is affected.
 #[test]
 fn who_fails_harms_nobody_and_is_left_alone() {
     type Fails = fn(&Seen<'_>) -> Vec<Do>;
@@ -134,7 +136,7 @@ fn it_is_rehearsed_again_when_all_connections_have_ended() {
     let mut world = World::started(adaptive(), 1, 1);
     ask_often(&mut world, 25, "");
     assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Trusted, 1));
-    // A server may end what rests.
+    // A server may end idle connections.
     for conn in world.open_conns() {
         world.cut(conn, Do::Fin);
     }

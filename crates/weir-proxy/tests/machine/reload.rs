@@ -1,6 +1,7 @@
-//! Proves: another plan takes the place of the one in force without touching what is not different; who is gone finishes what it has, who
-//! is new gets its share, and no request is lost whatever is under way. How: reloads in the middle of everything, on one engine and on
-//! two that take them one after the other. docs/reload.md.
+//! Proves: another plan replaces the one in force without touching what does not change; removed
+//! servers finish their requests, new ones get their share, and no request is lost whatever is in
+//! progress. How: reloads in the middle of everything, on one engine and on two that take them one
+//! after the other. docs/semantics.md §13.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,7 @@ fn named(servers: usize, connections: u32) -> Plan {
     plan
 }
 
-/// Each of the two servers has an upstream of its own, and each upstream a path.
+/// Each of the two servers has its own upstream, and each upstream a path.
 fn apart(names: &[&str]) -> Plan {
     let base = plan(2, 2);
     let all = base.upstreams[0].servers.clone();
@@ -59,7 +60,7 @@ fn open_at(world: &World, server: usize) -> usize {
     world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == server).count()
 }
 
-/// So many requests of each client, one after the other: the servers that were asked.
+/// Sends this many requests of each client, one after the other; returns the servers that got them.
 fn asked(world: &mut World, clients: &[usize], tag: &str, rounds: usize) -> Vec<usize> {
     let mut servers = Vec::new();
     for round in 0..rounds {
@@ -127,7 +128,7 @@ fn servers_come_and_go() {
     }
 }
 
-/// From one server to several and back: that there is a choice is no matter of the beginning.
+/// From one server to several and back: a choice can also appear later.
 #[test]
 fn one_server_gets_company() {
     let mut world = World::new(plan(2, 2), 2, 1);
@@ -147,7 +148,7 @@ fn one_server_gets_company() {
     world.finish();
 }
 
-/// A batch of which nothing, a part or all was sent to the server that goes.
+/// A batch of which nothing, a part or all was sent to the server that is removed.
 #[test]
 fn a_batch_under_way_is_answered() {
     for workers in [1, 2] {
@@ -217,7 +218,7 @@ impl Gone for Plan {
     }
 }
 
-/// What was routed to an upstream is finished there, also when it has to be sent again.
+/// Requests that were routed to an upstream are finished there, even if they have to be sent again.
 #[test]
 fn an_upstream_that_is_gone_finishes_what_it_has() {
     for workers in [1, 2] {
@@ -242,7 +243,7 @@ fn an_upstream_that_is_gone_finishes_what_it_has() {
     }
 }
 
-/// With options that can't change in place another one takes the name over.
+/// With options that cannot change in place, another upstream takes the name over.
 #[test]
 fn an_upstream_is_replaced() {
     let mut world = World::started(named(2, 2), 2, 1);
@@ -290,7 +291,7 @@ fn vacant(world: &World) -> BTreeSet<usize> {
     slots.filter(|slot| reports.iter().all(|report| report.servers[*slot].vacant)).collect()
 }
 
-/// Whatever it has been: nothing of a server is left with whom has its slot.
+/// Whatever it was: nothing of a removed server remains with the one that gets its slot.
 #[test]
 fn a_slot_is_given_away_when_nothing_is_left_there() {
     for workers in [1, 2] {
@@ -332,7 +333,7 @@ fn a_slot_is_given_away_when_nothing_is_left_there() {
         assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [0, 2, 2]);
         let servers = asked(&mut world, &clients, "c", 100);
         assert!(servers.contains(&1) && servers.contains(&2) && !servers.contains(&0), "{servers:?}");
-        // And back again.
+        // And back.
         world.reload_into(with(&[0, 1, 2]), &BTreeSet::new());
         world.run_for(100_000);
         assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [2; 3]);
@@ -342,7 +343,7 @@ fn a_slot_is_given_away_when_nothing_is_left_there() {
     }
 }
 
-/// A line says what it was begun to say.
+/// A line is written in the format in which it began.
 #[test]
 fn a_format_holds_for_what_was_begun_by_it() {
     let with = |format: &str| Plan { access_log: Some(access_log(format)), ..plan(1, 2) };
@@ -360,7 +361,7 @@ fn a_format_holds_for_what_was_begun_by_it() {
     assert_eq!(lines, ["old 1 200", "mid 2 1 200", "new 200"]);
 }
 
-/// A worker that begins anew goes on with what is in force.
+/// A restarted worker continues with the plan in force.
 #[test]
 fn a_new_life_has_the_plan_in_force() {
     let mut world = World::new(plan(3, 2), 2, 1);

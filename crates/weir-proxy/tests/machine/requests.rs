@@ -1,5 +1,6 @@
-//! Rows A, B, C and K5 of docs/hostile.md: each alone, behind good requests and with victims on other
-//! connections, whole and in pieces. Rows that need a course of events in time are tests of their own.
+//! Rows A, B, C and K5 of docs/hostile.md: each alone, behind good requests and with victims on
+//! other connections, whole and in pieces. Rows that need a sequence of events in time are separate
+//! tests.
 
 use weir_check::requests::{Expect, HostileRequest, Observed, SMUGGLED, catalogue};
 use weir_check::upstreams::check_honest;
@@ -64,7 +65,7 @@ fn play(row: &HostileRequest, good: usize, cut: Cut, seed: u64) {
     }
     let answers: usize = victims.iter().map(|victim| world.clients[*victim].replies.len()).sum();
     assert_eq!(answers, asked.len(), "{}", row.id);
-    // Whoever is not told to leave may ask again.
+    // A client that is not told to close may send again.
     if !row.expect.closes() && world.clients[client].end.is_none() {
         let before = world.clients[client].replies.len();
         world.get(client, "99999999");
@@ -109,7 +110,7 @@ fn k_rows_of_integers() {
     play_all('K');
 }
 
-/// Every two-way split of short rows gives what the whole gives.
+/// Every two-way split of short rows gives the same as the whole.
 #[test]
 fn every_split_of_short_rows() {
     let short = |row: &HostileRequest| row.bytes.len() < 160 && matches!(row.expect, Expect::Refused(_));
@@ -132,7 +133,8 @@ fn every_split_of_short_rows() {
     }
 }
 
-/// A13, A14: a body that doesn't come is never completed, and costs no upstream connection while it is gathered.
+/// A13, A14: a body that never arrives is never completed, and costs no upstream connection while
+/// it is gathered.
 #[test]
 fn a14_truncated_body() {
     let all = [(10, true), (10, false), (100_000, true), (100_000, false)];
@@ -155,14 +157,15 @@ fn a14_truncated_body() {
         check_honest("00000001", &world.clients[victim].replies[0]).unwrap();
         assert!(world.requests().all(|request| request.method == "GET"), "an incomplete body became complete");
         let begun = world.conns.iter().position(|conn| conn.judge.current().is_some());
-        // Who leaves at once has not waited for long enough.
+        // A client that leaves at once has not waited for long enough.
         assert_eq!(begun.is_some(), body > 65_536 || buffering == Buffering::Auto && !leave);
         assert!(begun.is_none_or(|conn| world.conns[conn].closed), "a connection with half a request was kept");
         world.finish();
     }
 }
 
-/// A15, A4: an answer that comes before the body ends the upstream connection, and the rest of the body is no request.
+/// A15, A4: a response that comes before the body ends the upstream connection, and the rest of the
+/// body is no request.
 #[test]
 fn a15_body_behind_an_early_answer() {
     let mut world = World::simple(1);
@@ -184,7 +187,8 @@ fn a15_body_behind_an_early_answer() {
     world.finish();
 }
 
-/// A16: an invited body, a client that doesn't wait, and a request that is refused instead of invited.
+/// A16: an invited body, a client that does not wait, and a request that is refused instead of
+/// invited.
 #[test]
 fn a16_expect() {
     let mut world = World::started(buffered(Buffering::On), 1, 1);
@@ -220,7 +224,8 @@ fn a16_expect() {
     world.finish();
 }
 
-/// A17 behind an unanswered request: the body of a request that weir answers by itself is never taken for requests.
+/// A17 behind an unanswered request: the body of a request with weir's own response is never parsed
+/// as requests.
 #[test]
 fn a17_local_answer_behind_a_slow_one() {
     let mut world = World::simple(1);
@@ -264,7 +269,7 @@ fn a18_pipelined_client() {
     }
 }
 
-/// C5: each request of a connection is routed anew.
+/// C5: each request of a connection is routed separately.
 #[test]
 fn c5_routes_are_not_inherited() {
     use weir_proxy::request::route::{HostMatch, Route, RouteTable, Target};

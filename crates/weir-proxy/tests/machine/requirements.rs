@@ -1,6 +1,7 @@
-//! Proves: what a route requires is asked of each of its requests before the body, a password and a server are, by HTTP/1.1 and HTTP/2; who
-//! does not meet it is told so, in the log too, and what stands behind it is served. How: one route with all requirements, and one with
-//! users. docs/routes.md#what-a-route-requires.
+//! Proves: a route's requirements are checked for each of its requests before the body, a password
+//! and a server are involved, by HTTP/1.1 and HTTP/2. A client that does not meet one learns it,
+//! and the log has it; requests behind it are served. How: one route with all requirements, and one
+//! with users. docs/semantics.md §14.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ fn requirements() -> Requirements {
     }
 }
 
-/// All but `/any` requires something; `/in` asks for a password, too.
+/// All but `/any` requires something; `/in` also requires a password.
 fn strict() -> Plan {
     let users = BasicAuth { users: Path::new("users").into(), realm: "a".into(), passes_on: false };
     let rules = RouteRules { requirements: requirements(), ..RouteRules::default() };
@@ -35,7 +36,7 @@ fn reasons(world: &World) -> Vec<&str> {
     world.lines.iter().map(|line| line.split(' ').nth(7).unwrap_or_default()).collect()
 }
 
-/// A small body that comes anyway leaves the connection as it is.
+/// A small body that arrives anyway does not change the connection.
 #[test]
 fn content_is_of_a_type() {
     for workers in [1, 2] {
@@ -69,7 +70,7 @@ fn content_is_of_a_type() {
     }
 }
 
-/// Who waits for 100 gets 415 in its place, and nothing of a long body is asked for.
+/// A client that waits for 100 gets 415 in its place, and no long body is invited.
 #[test]
 fn no_body_is_asked_for() {
     for fields in [
@@ -86,7 +87,7 @@ fn no_body_is_asked_for() {
             world.send(client, head.as_bytes());
             world.settle();
         }
-        // Its server says nothing about the body.
+        // Its server has no opinion on the body.
         world.run_for(1_100_000);
         let [refused, invited] = clients.map(|client| &world.clients[client]);
         assert_eq!((refused.statuses(), refused.replies[0].closes), (vec![415], true), "{fields}");
@@ -120,7 +121,7 @@ fn methods_and_hosts_mean_what_they_say() {
     world.finish();
 }
 
-/// A stream that is refused is the only one; its body is thrown away.
+/// Only the refused stream ends; its body is dropped.
 #[test]
 fn streams() {
     let mut world = World::started(strict(), 1, 1);

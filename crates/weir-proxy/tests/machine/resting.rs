@@ -1,6 +1,6 @@
-//! Proves: connections that rest are neither made for nobody nor closed for nothing, and nothing waits for one that will not come.
-//! How: servers whose connections end in one way and then in another, requests that go alone, servers that refuse connects, step by
-//! step.
+//! Proves: idle connections are neither made without need nor closed without reason, and nothing
+//! waits for one that will not come. How: servers whose connections end in one way and then in
+//! another, requests that go alone, servers that refuse connects, step by step.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use weir_proxy::upstream::server_state::State;
 use crate::breathing::{SECOND, ask_slow, breathing, carrier, open, slow_after};
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
-/// Says that the connection ends, and ends it.
+/// Announces that the connection ends, and ends it.
 fn closing(seen: &Seen<'_>, answer: Vec<u8>) -> Option<Vec<Do>> {
     let ends = String::from_utf8(answer).expect("text").replacen("\r\n", "\r\nConnection: close\r\n", 1);
     seen.complete.then(|| vec![Do::Answer(ends.into_bytes()), Do::Fin])
@@ -31,8 +31,8 @@ fn post(world: &mut World, client: usize, nonce: &str) {
     check_honest(nonce, world.clients[client].replies.last().expect("answered")).unwrap();
 }
 
-/// One answer ends its connection (an error page), the others do not: the site is quiet, and no connection is made and closed
-/// again and again.
+/// One response ends its connection (an error page), the others do not: the site is quiet, and no
+/// connection is made and closed over and over.
 #[test]
 fn one_answer_that_ends_its_connection_is_no_rule() {
     for workers in [1, 2] {
@@ -54,7 +54,8 @@ fn one_answer_that_ends_its_connection_is_no_rule() {
     }
 }
 
-/// The request is asked by name of a client (NTLM): the connection ends with it, and that says nothing about the server.
+/// The request is authenticated for a client (NTLM): the connection ends with it, and that proves
+/// nothing about the server.
 #[test]
 fn a_connection_that_is_bound_to_a_client_is_no_rule() {
     let mut world = World::started(breathing(1, 4, 8), 1, 1);
@@ -88,7 +89,7 @@ fn a_server_that_only_gets_posts_keeps_its_connection() {
     world.finish();
 }
 
-/// After a busy moment many connections rest; a POST takes none of them with it.
+/// After a busy moment many connections are idle; a POST takes none of them with it.
 #[test]
 fn a_post_leaves_the_others_at_rest() {
     let mut world = World::started(breathing(1, 50, 100), 1, 1);
@@ -107,7 +108,8 @@ fn a_post_leaves_the_others_at_rest() {
     world.finish();
 }
 
-/// An exact pool, some of whose connections the server refuses: what goes alone does not wait for those.
+/// An exact pool, some of whose connections the server refuses: requests that go alone do not wait
+/// for those.
 #[test]
 fn nothing_waits_for_connects_that_are_refused() {
     let mut world = World::started(breathing(4, 4, 4), 1, 1);
@@ -128,8 +130,8 @@ fn nothing_waits_for_connects_that_are_refused() {
     world.finish();
 }
 
-/// Two servers with these numbers of connections, of which the first answers 503 while this says so, and ends each connection behind
-/// its answer if `ends`. It is suspended.
+/// Returns two servers with these numbers of connections, the first of which responds 503 while the
+/// flag is set, and ends each connection behind its response if `ends`. It is suspended.
 fn suspended(min: u32, connections: u32, ends: bool) -> (World, Rc<Cell<bool>>) {
     let mut plan = plan(2, connections);
     for server in &mut plan.upstreams[0].servers {
@@ -154,7 +156,7 @@ fn suspended(min: u32, connections: u32, ends: bool) -> (World, Rc<Cell<bool>>) 
     (world, bad)
 }
 
-/// A server that is suspended and ends each connection after one answer is tried, and comes back.
+/// A server that is suspended and ends each connection after one response is tried, and recovers.
 #[test]
 fn a_suspended_server_of_one_answer_a_connection_comes_back() {
     let (mut world, bad) = suspended(1, 4, true);
@@ -168,7 +170,7 @@ fn a_suspended_server_of_one_answer_a_connection_comes_back() {
     world.finish();
 }
 
-/// What is kept to a server is kept while it is suspended.
+/// Kept connections to a server are kept while it is suspended.
 #[test]
 fn a_suspended_server_keeps_its_connections() {
     for min in [1, 4] {
@@ -181,7 +183,8 @@ fn a_suspended_server_keeps_its_connections() {
     }
 }
 
-/// Where no more connections can be made, one is kept for what waits alone: the one that will be free the soonest.
+/// If no more connections can be made, one is kept for a request that waits alone: the one that
+/// will be free first.
 #[test]
 fn what_goes_alone_does_not_wait_for_a_long_one() {
     let mut world = World::started(breathing(4, 4, 4), 1, 1);
@@ -207,8 +210,8 @@ fn what_goes_alone_does_not_wait_for_a_long_one() {
     assert!(world.seen_by("bbbb0000").len() == 1);
 }
 
-/// An answer too many, right behind the one to a request that went alone: nobody gets it, also where requests wait for the
-/// connection.
+/// One response too many, right behind the one to a request that went alone: no client gets it,
+/// even if requests wait for the connection.
 #[test]
 fn a_kept_connection_is_seen_empty_first() {
     let mut world = World::started(breathing(1, 1, 1), 1, 1);

@@ -1,5 +1,6 @@
-//! Proves: when descriptors are scarce idle clients go, those first that have never asked anything, then those that rest for longest, and nobody who has
-//! anything under way. How: accepting that fails, beside clients in each state.
+//! Proves: when descriptors are scarce, idle clients are closed, first those that have never sent a
+//! request, then those that are idle for longest, and none with anything in progress. How: failing
+//! accepts, beside clients in each state.
 
 use weir_proxy::plan::PipelineMode;
 
@@ -10,7 +11,7 @@ const SECOND: u64 = 1_000_000;
 fn scarce(world: &mut World) {
     world.nodes[0].engine.begin_turn(world.now_us);
     world.nodes[0].engine.accept_failed();
-    // `settle` performs a turn only where something has come, and nothing has.
+    // `settle` makes a turn only where something has arrived, and nothing has.
     world.run_for(0);
 }
 
@@ -33,7 +34,8 @@ fn who_has_asked_nothing_for_longest_goes_first() {
     world.run_for(SECOND / 2);
     scarce(&mut world);
     assert_eq!([asks, waits, begun, silent].map(|client| is_closed(&world, client)), [false, false, false, true]);
-    // Less than a second ago one has asked: the next request may be on its way. Who has begun one waits behind it.
+    // Less than a second ago one has sent a request: the next one may be in flight. A client that
+    // has begun one waits behind it.
     world.run_for(SECOND / 4);
     scarce(&mut world);
     assert!(!is_closed(&world, begun) && !is_closed(&world, asks));
@@ -65,7 +67,7 @@ fn few_go_at_a_time() {
     world.finish();
 }
 
-/// Those of HTTP/2 are told so.
+/// Clients of HTTP/2 hear it.
 #[test]
 fn idle_clients_of_http2_go_too() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -84,7 +86,8 @@ fn idle_clients_of_http2_go_too() {
     assert_eq!(world.count(|counters| counters.client_closes.get("made-room")), 1);
 }
 
-/// Who has been served goes behind who has only connected, however long it rests.
+/// A client that has been served is closed after those that have only connected, however long it is
+/// idle.
 #[test]
 fn who_has_asked_goes_behind_who_never_did() {
     let mut world = World::started(plan(1, 1), 1, 1);
@@ -103,7 +106,7 @@ fn who_has_asked_goes_behind_who_never_did() {
     }
 }
 
-/// A client that has been served stays as long as there are silent ones, though those have just come.
+/// A client that has been served is kept as long as silent ones exist, even if those are new.
 #[test]
 fn who_has_just_come_in_silence_goes_before_who_rests() {
     let mut world = World::started(plan(1, 1), 1, 1);

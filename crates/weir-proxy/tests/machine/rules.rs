@@ -1,8 +1,8 @@
-//! Proves: the rules of a route change requests and answers as they say, wherever both sides of a request live, after a loss, and for
-//! answers that weir makes itself; a request is finished by the rules under which it was routed; and nothing that clients send makes a rule
-//! write what the strict grammar refuses
-//! (docs/routes.md). How: plans with rules, judged byte by byte on both sides; a reload in the
-//! middle; requests made at random of all that may stand in one.
+//! Proves: the rules of a route change requests and responses as configured, wherever both sides of
+//! a request are, after a loss, and for weir's own responses. A request is finished by the rules
+//! under which it was routed; and nothing that clients send makes a rule write what the strict
+//! grammar refuses (docs/semantics.md §14). How: plans with rules, judged byte by byte on both
+//! sides; a reload in the middle; requests made at random from all valid parts.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn all_kinds() -> RouteRules {
     }
 }
 
-/// An honest answer with fields that rules look at.
+/// An honest response with fields that rules look at.
 fn talkative(request: &Request) -> Vec<u8> {
     let text = String::from_utf8(answer(request)).expect("text");
     let more = "\r\nX-Powered-By: a\r\nstrict-transport-security: no\r\nx-powered-by: b\r\nX-Asked: server\r\n";
@@ -131,7 +131,7 @@ fn requests_and_answers_are_changed() {
     }
 }
 
-/// Also one of weir's own; what is refused before a route was found has no rules.
+/// Also weir's own response; a request that was refused before routing has no rules.
 #[test]
 fn errors_have_the_rules_of_their_route() {
     let mut world = World::started(ruled(RouteRules { path: PathRules::default(), ..all_kinds() }), 1, 1);
@@ -150,7 +150,7 @@ fn errors_have_the_rules_of_their_route() {
     world.finish();
 }
 
-/// A page stands in for weir's own text, whoever's fault it is, and never for what a server says.
+/// A page replaces weir's own text, whichever side is at fault, and never a server's response.
 #[test]
 fn errors_have_pages() {
     let page = |first, last, content: &'static str| {
@@ -188,7 +188,7 @@ fn errors_have_pages() {
     world.finish();
 }
 
-/// What was sent again is the same request, and its answer has each line once.
+/// A repeated request is the same request, and its response has each line once.
 #[test]
 fn a_repetition_has_the_same_rules() {
     for workers in [1, 2] {
@@ -212,7 +212,8 @@ fn a_repetition_has_the_same_rules() {
     }
 }
 
-/// A request whose head was read is finished by the rules that were then; one behind it by those that are now.
+/// A request whose head was read is finished by the rules of that time; one behind it by those of
+/// now.
 #[test]
 fn a_reload_in_the_middle() {
     for workers in [1, 2] {
@@ -237,7 +238,7 @@ fn a_reload_in_the_middle() {
     }
 }
 
-/// Who is refused is told so, with the rules of the route, and others are served.
+/// A refused client learns it, with the rules of the route, and others are served.
 #[test]
 fn some_addresses_are_refused() {
     let mut access = Access::default();
@@ -263,7 +264,7 @@ fn some_addresses_are_refused() {
     }
 }
 
-/// A trusted proxy says who asks: to rules, to the log, and to nobody else's harm.
+/// A trusted proxy names the client: for rules, for the log, and without harm to others.
 #[test]
 fn trusted_proxies_are_believed() {
     let mut access = Access::default();
@@ -302,7 +303,8 @@ fn trusted_proxies_are_believed() {
     world.finish();
 }
 
-/// What a request is called: to its server, also when it is sent again; to its client, whoever has answered; and in the log.
+/// The identifiers of a request: for its server, also when it is sent again; for its client, from
+/// any responder; and in the log.
 #[test]
 fn requests_have_names() {
     let rules = RouteRules { answer: edits(&[("set", "X-Id", "$request_id/$trace_id")]), ..RouteRules::default() };
@@ -371,7 +373,7 @@ fn what_would_be_too_much_is_refused() {
     }
 }
 
-/// Paths that rules can't change without doubt, and one whose canonical form has left the prefix.
+/// Paths that rules cannot change unambiguously, and one whose canonical form has left the prefix.
 #[test]
 fn c6_doubtful_paths_are_refused() {
     let mut world = World::started(ruled(all_kinds()), 1, 1);
@@ -407,7 +409,8 @@ fn c6_a_line_end_that_is_put_together_is_found() {
     world.finish();
 }
 
-/// Bytes that may stand in a field's value, and more of those that mean something somewhere.
+/// Bytes that are valid in a field's value, with a preference for those with a special meaning
+/// somewhere.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         4 => prop::sample::select(&b"\t \"\\:;,%$/0d0a"[..]),
@@ -420,7 +423,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The world's judges read every byte on both sides. Beyond the grammar: rules add the lines that they say, and no others.
+    /// The world's judges read every byte on both sides. Beyond the grammar: rules add exactly the
+    /// configured lines.
     #[test]
     fn no_rule_breaks_the_grammar(
         values in prop::collection::vec(value(), 3),

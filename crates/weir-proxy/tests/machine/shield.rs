@@ -1,7 +1,6 @@
-//! Proves: limits hold for each client over all workers, requests and streams; refusals keep their place among answers; what is open comes
-//! back whatever happens; who speaks for others is never reset; and a reload keeps what was counted
-//! (docs/limits.md). How: plans with
-//! few limits, and clients who pass them by one.
+//! Proves: limits hold for each client over all workers, requests and streams; refusals keep their place among
+//! responses; open counts are given back whatever happens; a connection that serves other clients is never reset; and a
+//! reload keeps the counts (docs/semantics.md §21). How: plans with few limits, and clients that exceed them by one.
 
 use weir_proxy::engine::Unwanted;
 use weir_proxy::plan::{
@@ -43,7 +42,7 @@ fn open(world: &World) -> u64 {
     shield(world).seed.table().open_sum()
 }
 
-/// Passed, refused, observed and untracked, of the first limit.
+/// Returns passed, refused, observed and untracked of the first limit.
 fn tally(world: &World) -> [u64; 4] {
     let all = [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked];
     all.map(|outcome| shield(world).limits[0].tally.get(outcome))
@@ -93,7 +92,7 @@ fn who_is_refused_again_and_again_has_time() {
     world.finish();
 }
 
-/// Answers with 404, two at once and then one a second.
+/// 404 responses, two at once and then one a second.
 fn guesses() -> LimitPlan {
     let answers = LimitPlan::new("guesses", Terms::Answers(per_second(1, 2)));
     with(answers, |limit| limit.answers = vec![Codes { first: 404, last: 404 }])
@@ -110,7 +109,7 @@ fn with_gaps(limits: Vec<LimitPlan>, workers: u16) -> World {
     world
 }
 
-/// The status of what this client is told now.
+/// Returns the status that this client gets now.
 fn told(world: &mut World, client: usize, target: &str) -> u16 {
     world.ask(client, "GET", target, "");
     world.settle();
@@ -160,7 +159,7 @@ fn answers_to_streams_and_while_observing() {
         let status = |stream| world.stream_reply(client, stream).map(|reply| reply.status);
         let last = Some(if observe { 404 } else { 429 });
         assert_eq!([1, 3, 5, 7].map(status), [Some(404), Some(404), last, last]);
-        // What is observed goes on to be answered, and those answers count as well.
+        // An observed request continues and is answered, and that response counts as well.
         assert_eq!(tally(&world), if observe { [4, 0, 2, 0] } else { [2, 2, 0, 0] });
         world.finish();
     }
@@ -265,7 +264,7 @@ fn only_what_a_limit_is_for() {
     world.finish();
 }
 
-/// Servers such as PHP behind Apache read what follows a path behind a slash as the same path.
+/// Servers such as PHP behind Apache read a path with a suffix behind a slash as the same path.
 #[test]
 fn nothing_behind_a_path_passes_by_its_limit() {
     let mut limit = LimitPlan::new("one", Terms::Requests(per_second(1, 1)));
@@ -289,7 +288,7 @@ fn nothing_behind_a_path_passes_by_its_limit() {
     }
 }
 
-/// What this client is told for these fields.
+/// Returns the status that this client gets for these fields.
 fn told_for(world: &mut World, client: usize, target: &str, fields: &str) -> u16 {
     world.ask(client, "GET", target, fields);
     world.settle();
@@ -322,7 +321,7 @@ fn who_says_the_same_is_counted_together() {
     }
 }
 
-/// Answers and requests in progress as well; what others may have written bans nobody.
+/// Responses and requests in progress as well; values that others may have written ban no client.
 #[test]
 fn what_counts_by_values() {
     let by = By { parts: vec![Part::Query("user".to_owned())], falls_back: false };
@@ -334,7 +333,7 @@ fn what_counts_by_values() {
     }
     assert_eq!(told_for(&mut world, first, "/no?user=a", ""), 429);
     assert_eq!(told_for(&mut world, first, "/no?user=b", ""), 404);
-    // Whichever of two a server takes.
+    // Whichever of two a server uses.
     assert_eq!(told_for(&mut world, first, "/no?user=c&user=a", ""), 429);
     assert_eq!(told_for(&mut world, first, "/no?user=a&user=d", ""), 429);
     world.finish();
@@ -408,7 +407,7 @@ fn requests_in_progress() {
     world.finish();
 }
 
-/// What is strange, and who lets weir wait, is charged when connections end; who has done too much of it is not accepted.
+/// Glitches and timeouts are charged when connections end; a client with too many of them is not accepted.
 #[test]
 fn manners_of_connections_that_have_ended() {
     fn raw(world: &mut World, client: usize) {
@@ -441,8 +440,8 @@ fn manners_of_connections_that_have_ended() {
     }
 }
 
-/// Clients behind a proxy that is trusted are told apart by what it says; its connections serve others, and are neither counted nor
-/// reset. What it asks for itself is not limited.
+/// Clients behind a trusted proxy are told apart by its statements; its connections serve others, and are neither
+/// counted nor reset. The proxy's own requests are not limited.
 #[test]
 fn behind_a_trusted_proxy() {
     let trusted = |address: std::net::IpAddr| Network { address, prefix_bits: 32 };
@@ -508,7 +507,7 @@ fn a_reload_keeps_what_was_counted() {
     world.get(other, "d");
     world.settle();
     assert_eq!((world.clients[client].statuses()[4], world.clients[other].statuses()), (200, vec![200]));
-    // Limits that come new know nothing of those who were there.
+    // New limits know nothing of earlier clients.
     world.reload(limited(limits()));
     world.get(client, "e");
     world.settle();
@@ -516,23 +515,23 @@ fn a_reload_keeps_what_was_counted() {
     world.finish();
 }
 
-/// A limit by a field, as guards of logins are.
+/// A limit by a field, as for the protection of logins.
 fn by_user(mut limit: LimitPlan) -> LimitPlan {
     limit.by = By { parts: vec![Part::Header("x-user".to_owned())], falls_back: false };
     limit
 }
 
-/// Asks in the name of a user.
+/// Sends a request in the name of a user.
 fn ask_as(world: &mut World, client: usize, user: &str, target: &str) -> u16 {
     world.ask(client, "GET", target, &format!("X-User: {user}\r\n"));
     world.settle();
     *world.clients[client].statuses().last().expect("an answer")
 }
 
-/// Who invents values makes no limit forget another one, and opens none: those that find no room are counted together.
+/// Invented values make no limit forget another value, and open none: values without room are counted together.
 #[test]
 fn a_full_table_opens_no_limit_by_value() {
-    // Ten a minute, five at once; or as many answers with 404.
+    // Ten a minute, five at once; or the same number of 404 responses.
     let rate = Rate::new(10, 60 * SECOND_US, 5, false);
     let mut answers = guesses();
     answers.terms = Terms::Answers(rate);
@@ -557,7 +556,7 @@ fn a_full_table_opens_no_limit_by_value() {
     }
 }
 
-/// Nor does it make one forget who was there before, or begin anew when there is room again.
+/// Nor do they make one forget earlier values, or start over when room is available again.
 #[test]
 fn who_fills_the_table_is_not_forgiven() {
     let rate = Rate::new(1, 60 * SECOND_US, 5, false);
@@ -575,7 +574,7 @@ fn who_fills_the_table_is_not_forgiven() {
     world.finish();
 }
 
-/// Requests in progress of a value that has no room are counted together with others as well, and given back.
+/// Requests in progress of a value without room are also counted together with others, and given back.
 #[test]
 fn what_is_in_progress_is_counted_without_room() {
     let rate = Rate::new(1, 3600 * SECOND_US, 5, false);

@@ -1,5 +1,5 @@
-//! Proves: where a segment ends means nothing. Every two-way split of a small corpus of replies gives what the whole gives,
-//! and every truncation is a cut that nobody takes for an end.
+//! Proves: the end of a segment has no meaning. Every two-way split of a small corpus of replies
+//! gives the same as the whole, and every truncation is a cut that is never mistaken for an end.
 
 use weir_check::{End, Reply};
 
@@ -24,7 +24,8 @@ const CORPUS: [(&str, bool); 9] = [
     ),
 ];
 
-/// What a client sees of a reply that is sent as these segments, with or without the end of the connection.
+/// Returns what a client sees of a reply that is sent as these segments, with or without the end of
+/// the connection.
 fn seen(segments: &[&[u8]], fin: bool) -> (Vec<Reply>, Option<End>, Vec<(u64, u64)>) {
     let mut world = World::simple(1);
     let mut script: Vec<Do> = Vec::new();
@@ -74,7 +75,7 @@ fn every_truncation_of_replies() {
             }
             let (replies, end, _) = seen(&[&bytes[..at]], true);
             match head_done {
-                // No body was to come, or it is all there.
+                // No body was expected, or it is complete.
                 true if !replies.is_empty() => {
                     assert!(replies[0].status == 304 || replies[0].status == 502, "{text} at {at}")
                 }

@@ -1,8 +1,8 @@
-//! Proves: what a client does not take keeps others from a server no longer than
-//! docs/connections.md says, whatever number of streams or
-//! requests it has, and costs no more memory than
-//! docs/buffers.md says; and that who gives up streams costs nobody anything. How: one
-//! connection to a server, which everybody needs. That budgets fit and are given back is looked at after each turn (`audit_stalls`).
+//! Proves: responses that a client does not take keep others from a server no longer than
+//! docs/semantics.md §3 says, whatever number of streams or requests it has, and cost no more
+//! memory than docs/buffers.md says; and a client that resets streams costs no other anything. How:
+//! one connection to a server, which all need. After each turn a check confirms that budgets fit
+//! and are given back (`audit_stalls`).
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,14 @@ use crate::world::{Do, Seen, World, access_log, honest, plan};
 /// Bytes that are taken in for one client, and for a worker.
 const CLIENT_BYTES: usize = 1 << 20;
 const WORKER_BYTES: usize = 64 << 20;
-/// Connections that may be aside for a client.
+/// Connections that may be set aside for a client.
 const ASIDES: usize = 16;
 /// A body that may be taken in, and one that is too large for that.
 const MIDDLING: usize = 200_000;
 const LARGE: usize = 2_000_000;
 
-/// Bodies in pieces for `/middling` and `/large`; nothing for `/never`; all else honestly.
+/// Bodies in pieces for `/middling` and `/large`; nothing for `/never`; all other requests
+/// honestly.
 fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     let length = match seen.request.target.split('?').next() {
         Some("/middling") => MIDDLING,
@@ -43,7 +44,7 @@ fn no_body(seen: &Seen<'_>) -> Vec<u8> {
 fn warm(workers: u16, change: impl FnOnce(&mut Plan)) -> World {
     let mut plan = plan(1, 1);
     plan.upstreams[0].pipeline = PipelineMode::Depth(16);
-    // What a stream gets is not told by the bytes of its connection.
+    // The bytes of a connection do not show those of a stream.
     plan.access_log = Some(access_log("$status $bytes_sent $ended_by $phase $reason"));
     change(&mut plan);
     let mut world = World::started(plan, workers, 1);
@@ -69,13 +70,14 @@ fn waiting(world: &World) -> usize {
     world.count(|counters| counters.queue_waiting.get()) as usize
 }
 
-/// Requests for this that a server got, each once.
+/// Returns requests for this target that a server got, each once.
 fn asked(world: &World, target: &str) -> usize {
     let all = world.requests().filter(|request| request.target.starts_with(target));
     all.map(|request| request.nonce()).collect::<BTreeSet<_>>().len()
 }
 
-/// As soon as somebody waits behind it, and no sooner, the rest of a middling answer is taken in.
+/// As soon as a request waits behind it, and no sooner, the rest of a middling response is taken
+/// in.
 #[test]
 fn the_rest_is_taken_in_for_who_waits_behind() {
     for workers in [1, 2] {
@@ -101,7 +103,7 @@ fn the_rest_is_taken_in_for_who_waits_behind() {
     }
 }
 
-/// A large answer is not, nor one of a length that nobody knows when there was too much of it.
+/// A large response is not, nor one of unknown length after too much of it.
 #[test]
 fn what_is_large_is_not_taken_in() {
     let mut world = warm(1, |_| {});
@@ -120,8 +122,8 @@ fn what_is_large_is_not_taken_in() {
     world.finish();
 }
 
-/// Many streams without a window: as much is taken in for them as for one client, and given back when it is delivered, when they are
-/// reset, and when their connection is lost.
+/// Many streams without a window: as much is taken in for them as for one client, and given back on
+/// delivery, on reset, and when their connection is lost.
 #[test]
 fn all_streams_of_a_client_have_one_budget() {
     for (workers, end) in [(1, "delivered"), (2, "delivered"), (1, "reset"), (2, "reset"), (1, "lost"), (2, "lost")] {
@@ -156,7 +158,8 @@ fn all_streams_of_a_client_have_one_budget() {
     }
 }
 
-/// Very many clients that read nothing: what is taken in for all of them has a bound, and those beyond it are set aside.
+/// Very many clients that read nothing: the memory for all of them is bounded, and those beyond it
+/// are set aside.
 #[test]
 fn all_clients_of_a_worker_have_one_budget() {
     let mut world = warm(1, |_| {});
@@ -178,8 +181,9 @@ fn all_clients_of_a_worker_have_one_budget() {
     world.finish();
 }
 
-/// A client with many streams of large answers that stand still, while others ask: so many connections are aside for it, and nothing more is
-/// asked for it until one of them goes on; nobody is reset.
+/// A client with many streams of large responses that stall, while others send requests: this many
+/// connections are aside for it, and no more requests are sent for it until one of them continues;
+/// none is reset.
 #[test]
 fn h4_who_has_enough_aside_waits_for_itself() {
     for workers in [1, 2] {
@@ -201,7 +205,7 @@ fn h4_who_has_enough_aside_waits_for_itself() {
             "{workers} workers"
         );
         assert_eq!(world.count(|counters| counters.set_aside.get()) as usize, ASIDES);
-        // One of them is taken: others are asked for again.
+        // One of them is taken: further requests are sent.
         world.credit(slow, streams[3], 1 << 30);
         world.run_for(1_000_000);
         assert_eq!(world.streams_answered(slow), [streams[3]]);
@@ -215,7 +219,8 @@ fn h4_who_has_enough_aside_waits_for_itself() {
     }
 }
 
-/// What waits so has the time that every request has, and goes with its stream and its connection.
+/// A request that waits so has the time of any request, and ends with its stream and its
+/// connection.
 #[test]
 fn what_waits_for_its_own_client_has_an_end() {
     for end in ["forward-timeout", "reset", "lost"] {
@@ -246,8 +251,9 @@ fn what_waits_for_its_own_client_has_an_end() {
     }
 }
 
-/// Many clients whose streams stand still: from some number of connections on each has to do with few, what it has let stand for longest
-/// is reset, and it is not asked for again what it would let stand, too.
+/// Many clients whose streams stall: from some number of connections on each may use only a few,
+/// the longest stalled one is reset, and requests that it would also stall are not sent again for
+/// it.
 #[test]
 fn many_clients_that_stand_still_have_few_aside_each() {
     for workers in [1, 2] {
@@ -256,7 +262,7 @@ fn many_clients_that_stand_still_have_few_aside_each() {
         let mut opened = vec![0; slow.len()];
         for round in 0..40 {
             for (client, opened) in slow.iter().zip(&mut opened) {
-                // As many as it may have: what is reset is asked for again.
+                // As many as it may have: a reset one is requested again.
                 let gone = world.streams_reset(*client, CANCEL).len();
                 while *opened - gone < 20 {
                     world.open(*client, 1 + 2 * *opened as u32, &format!("/large?n=a{client:03}{opened:04}"));
@@ -275,14 +281,15 @@ fn many_clients_that_stand_still_have_few_aside_each() {
             check_honest(&format!("b{round:07}"), &world.clients[other].replies[0]).unwrap();
         }
         let (open, stalled) = (world.open_conns().len(), world.count(|counters| counters.stalled.get()));
-        // 64 aside in all before that begins.
+        // 64 aside in all before that starts.
         assert!(open <= 64 + 2 * slow.len() + 4 && stalled > 0, "{open} connections, {stalled} reset");
         assert_eq!(asked(&world, "/large"), before, "{workers} workers: it goes on");
         world.finish();
     }
 }
 
-/// Answers that another worker brings for streams which take nothing: no more of each than a few receives.
+/// Responses from another worker for streams that take nothing: no more of each than a few
+/// receives.
 #[test]
 fn a_stream_of_another_worker_takes_in_no_more() {
     let mut world = warm(2, |_| {});
@@ -297,7 +304,7 @@ fn a_stream_of_another_worker_takes_in_no_more() {
     world.finish();
 }
 
-/// It is a client's streams that count, not those of all.
+/// The streams of one client count, not those of all.
 #[test]
 fn two_clients_may_have_as_many_aside_each() {
     let mut world = warm(1, |_| {});
@@ -320,7 +327,7 @@ fn two_clients_may_have_as_many_aside_each() {
     world.finish();
 }
 
-/// The same of HTTP/1.1: many requests in a row, and nothing read.
+/// Likewise for HTTP/1.1: many requests in a row, and nothing read.
 #[test]
 fn a_connection_with_enough_aside_waits_for_itself() {
     let mut world = warm(1, |plan| {
@@ -349,7 +356,8 @@ fn a_connection_with_enough_aside_waits_for_itself() {
     world.finish();
 }
 
-/// Streams that are reset while their requests wait in a line: those are asked of no server, and their places are free at once.
+/// Streams that are reset while their requests wait in a line: those are sent to no server, and
+/// their places are free at once.
 #[test]
 fn what_is_reset_in_a_line_is_never_asked() {
     for workers in [1, 2] {
@@ -376,7 +384,8 @@ fn what_is_reset_in_a_line_is_never_asked() {
     }
 }
 
-/// A reset costs what the frame costs, wherever its request is: nothing is looked for among lines and connections.
+/// A reset costs the price of the frame, wherever its request is: no line or connection is
+/// searched.
 #[test]
 fn h5_resets_make_nobody_search() {
     for workers in [1, 2] {
@@ -384,7 +393,8 @@ fn h5_resets_make_nobody_search() {
         let slow = world.http2_client(usize::from(workers) - 1, 0);
         let mut stream = 1;
         for round in 0..90 {
-            // On the connection, and within its answer; in the same bytes, in a line, and within an answer that its server sends.
+            // On the connection, and within its response; in the same bytes, in a line, and within
+            // a response that its server sends.
             let target = ["/v", "/never", "/middling", "/large"][round % 4];
             world.open(slow, stream, &format!("{target}?n=a{stream:07}"));
             if round % 3 > 0 {
@@ -392,7 +402,7 @@ fn h5_resets_make_nobody_search() {
             }
             world.reset_stream(slow, stream);
             stream += 2;
-            // A complete answer makes up for a reset.
+            // A complete response compensates for a reset.
             world.open(slow, stream, &format!("/v?n=a{stream:07}"));
             world.credit(slow, stream, 1 << 20);
             world.run_for(3_000_000);

@@ -1,6 +1,6 @@
-//! Proves: what is counted of each server, and what the engine says of its connections when it is asked.
-//! docs/semantics.md#what-you-can-observe.
-//! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
+//! Proves: the counters of each server, and the engine's report about its connections.
+//! docs/semantics.md §7. The end of every test of this binary checks that the figures of servers
+//! add up to those of the worker.
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::standing::Order;
@@ -38,7 +38,7 @@ fn trusted() -> World {
     world
 }
 
-/// Answers, each by its status, and requests are counted where they belong.
+/// Responses by status, and requests are counted where they belong.
 #[test]
 fn answers_by_server_and_status() {
     let mut world = World::started(plan(2, 1), 1, 1);
@@ -59,7 +59,7 @@ fn answers_by_server_and_status() {
     world.finish();
 }
 
-/// The response time is that of the connection, from the last try on, to the end of the answer.
+/// The response time is that of the connection, from the last try to the end of the response.
 #[test]
 fn response_time() {
     let mut world = World::simple(1);
@@ -78,7 +78,7 @@ fn response_time() {
     world.finish();
 }
 
-/// What waits on a connection and what the server has, and how that ends.
+/// Requests that wait on a connection and those that the server has, and their end.
 #[test]
 fn a_busy_connection() {
     let mut world = trusted();
@@ -102,12 +102,14 @@ fn a_busy_connection() {
     world.finish();
 }
 
-/// A request that nothing may follow, a client that does not read, a large answer: why a connection takes nothing.
+/// A request that nothing may follow, a client that does not read, a large response: why a
+/// connection takes nothing.
 #[test]
 fn why_nothing_is_put_on_a_connection() {
     let mut world = trusted();
     world.serve(|_| Some(vec![Do::Silence]));
-    // Else a POST would have a new connection: nobody knows whether this one lives for more answers.
+    // Otherwise a POST would have a new connection: it is not known whether this one lasts for more
+    // responses.
     world.run_for(100_000);
     let client = world.client();
     world.post(client, "aaaa0001", b"x");
@@ -131,7 +133,8 @@ fn why_nothing_is_put_on_a_connection() {
     world.finish();
 }
 
-/// A loss is told with its reason, the connection made instead proves itself first, and time goes by.
+/// A loss is reported with its reason, the replacement connection proves itself first, and time
+/// passes.
 #[test]
 fn after_a_loss() {
     let mut world = trusted();
@@ -210,7 +213,7 @@ fn tunnels_leave_the_pool() {
     world.finish();
 }
 
-/// What an operator ordered is told, and that connections are not made is no failure.
+/// An operator's order is reported, and unmade connections are no failure.
 #[test]
 fn orders_are_reported() {
     let mut world = World::simple(1);
@@ -246,7 +249,7 @@ fn connections_are_numbered() {
     }
 }
 
-/// A worker that begins anew has counted what it counted, and says what is.
+/// A restarted worker keeps its counts, and reports the current state.
 #[test]
 fn totals_survive_a_worker() {
     let mut world = World::simple(1);

@@ -1,7 +1,8 @@
-//! Proves: bytes of a lying server reach nobody whom they are not for. What may bring an answer too many is the last of its
-//! batch, a connection that ran empty is looked at, interim answers go to whom they can only be for, a reset within an answer
-//! ends pipelining. How: servers that do one of these things again and again after they have earned trust, with victims
-//! beside. docs/connections.md#trust-in-a-server; docs/hostile.md E1, E4, E6, E7, E21.
+//! Proves: bytes of a lying server reach only their own client. A request that may bring one
+//! response too many is the last of its batch, a connection that ran empty is checked, interim
+//! responses reach only their certain client, a reset within a response ends pipelining. How:
+//! servers that do one of these things over and over after they have earned trust, with victims
+//! beside. docs/semantics.md §3a; docs/hostile.md E1, E4, E6, E7, E21.
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::cross::doubt::Doubt;
@@ -12,7 +13,7 @@ use crate::world::{Do, World, answer, honest, plan};
 /// How often each is played.
 const PLAYS: usize = 200;
 
-/// A whole answer to nobody.
+/// A whole response for no request.
 pub const FORGED: &[u8] = b"HTTP/1.1 200 OK\r\nX-Nonce: SURPLUS\r\nContent-Length: 7\r\n\r\nSURPLUS";
 const HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </forged>\r\n\r\n";
 
@@ -22,7 +23,7 @@ fn deep(connections: u32) -> Plan {
     deep
 }
 
-/// The server is forgiven everything and earns its trust.
+/// All doubts about the server are cleared, and it earns its trust.
 pub fn trusted(world: &mut World) {
     world.serve(honest);
     for node in &mut world.nodes {
@@ -38,14 +39,14 @@ pub fn trusted(world: &mut World) {
     world.settle();
 }
 
-/// So many victims ask at once.
+/// This many victims send requests at once.
 pub fn victims(world: &mut World, count: usize) -> Vec<usize> {
     let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
     clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("v{n:07}")));
     clients
 }
 
-/// Each has its own answer, and nothing else.
+/// Each has its own response, and nothing else.
 pub fn are_unharmed(world: &mut World, victims: &[usize]) {
     for (n, victim) in victims.iter().enumerate() {
         let client = &world.clients[*victim];
@@ -67,7 +68,8 @@ const LASTS: [(&str, &str, &str); 6] = [
     ("GET", "/t?n=trigger0&to=%e5%98%8a", ""),
 ];
 
-/// They stand behind others; nothing stands behind them, until they are answered; and then the next one goes at once.
+/// They wait behind others; nothing is behind them until they are answered; and then the next one
+/// is sent at once.
 #[test]
 fn the_last_of_a_batch() {
     for (method, target, fields) in LASTS {
@@ -97,7 +99,7 @@ fn the_last_of_a_batch() {
     }
 }
 
-/// Two answers in one segment to what is last: nobody gets the second.
+/// Two responses in one segment to such a last request: no client gets the second.
 #[test]
 fn split_answers_reach_nobody() {
     for play in 0..PLAYS / 4 {
@@ -123,7 +125,7 @@ fn split_answers_reach_nobody() {
     }
 }
 
-/// An interim answer behind an answer is for nobody; one to a request that was alone passes.
+/// An interim response behind a response is for no one; one to a request that was alone passes.
 #[test]
 fn forged_hints_reach_nobody() {
     let mut world = World::started(deep(2), 1, 1);
@@ -153,7 +155,8 @@ fn forged_hints_reach_nobody() {
     world.finish();
 }
 
-/// An interim answer that comes late is taken for that of the next request, on a connection that was in use a moment ago.
+/// A late interim response is mistaken for that of the next request, on a connection that was in
+/// use a moment ago.
 #[test]
 fn late_hints_reach_nobody() {
     for (pause_us, passes) in [(0, false), (99_000, false), (100_000, true)] {
@@ -177,7 +180,8 @@ fn late_hints_reach_nobody() {
     }
 }
 
-/// A client gets hints to what it asks one request after the other, however fast: what came before was for itself. Between others it doesn't.
+/// A client gets hints for requests that it sends one after the other, however fast: earlier bytes
+/// were for itself. Among other clients it does not.
 #[test]
 fn own_hints_pass_at_once() {
     for mode in [PipelineMode::Off, PipelineMode::Depth(16)] {
@@ -195,7 +199,7 @@ fn own_hints_pass_at_once() {
             world.clients[asker].replies.clear();
         };
         (0..3).for_each(|_| ask(client, true));
-        // Only where clients are kept apart a moment is waited for.
+        // A moment is waited for only if clients are kept apart.
         let kept_apart = mode == PipelineMode::Off;
         ask(other, !kept_apart);
         ask(other, !kept_apart);
@@ -221,7 +225,7 @@ fn own_hints_pass_at_once() {
     world.finish();
 }
 
-/// With `echo` also one that was alone needs its identifier.
+/// With `echo` even one that was alone needs its identifier.
 #[test]
 fn with_echo_hints_need_the_identifier() {
     let mut echoing = deep(1);
@@ -246,7 +250,8 @@ fn with_echo_hints_need_the_identifier() {
     world.finish();
 }
 
-/// A server that resets within an answer while others wait behind it is put to depth 1; one that does so to a single request is not.
+/// A server that resets within a response while others wait behind it is put to depth 1; one that
+/// does so to a single request is not.
 #[test]
 fn a_reset_within_an_answer_ends_depth() {
     for count in [1, 3] {
@@ -275,8 +280,9 @@ fn a_reset_within_an_answer_ends_depth() {
     }
 }
 
-/// Answers that were somebody else's among those that so many clients got, each of whom asks again when it is answered. What
-/// follows the answer to each `one_in`th request comes `late_us` later.
+/// Returns how many of the responses that this many clients got belonged to others; each client
+/// sends again when it is answered. The bytes after the response to each `one_in`th request come
+/// `late_us` later.
 fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'static [u8]) -> usize {
     let mut world = World::started(plan, 1, 7);
     world.serve(move |seen| {
@@ -300,7 +306,7 @@ fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'s
                 world.clients[*client].replies.clear();
             }
             sent += 1;
-            // One event while others are under way.
+            // One event while others are in progress.
             let attack = sent == 1_000;
             let nonce = format!("{}{sent:07}", if attack { 't' } else { 'v' });
             match attack && post {
@@ -315,8 +321,9 @@ fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'s
     wrong
 }
 
-/// Where clients are kept apart, an answer too many harms hardly anybody, whenever it comes: what ran empty rests while others
-/// have rested, and where none has there is a sync point every 32 requests.
+/// If clients are kept apart, one response too many harms hardly any, whenever it comes: an empty
+/// connection is idle while others have been, and without any such one a sync point is made every
+/// 32 requests.
 #[test]
 fn one_at_a_time_finds_what_is_too_many() {
     let off = |connections: u32| {

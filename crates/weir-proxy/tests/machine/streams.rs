@@ -1,5 +1,5 @@
-//! Proves: what is promised to clients of HTTP/2 fits what servers take of them. How: a client frame by frame, each frame of weir through the
-//! judge of streams. docs/http2.md.
+//! Proves: the windows for HTTP/2 clients fit what servers take of their bodies. How: a client
+//! frame by frame, each frame of weir through the judge of streams. docs/semantics.md §10a.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const WINDOW_MAX: i64 = 1 << 20;
 /// Bytes of a DATA frame.
 const FRAME: usize = 16_384;
 
-/// A client of HTTP/2, and what it may send.
+/// A client of HTTP/2, and the bytes that it may send.
 struct Streams {
     number: usize,
     judge: StrictStreams,
@@ -38,7 +38,7 @@ impl Streams {
         client
     }
 
-    /// Lets happen what can, and takes what came.
+    /// Lets pending events happen, and takes the received frames.
     fn settle(&mut self, world: &mut World) {
         world.settle();
         let bytes = world.clients[self.number].raw.as_mut().map(std::mem::take).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Streams {
         stream
     }
 
-    /// The bytes of a request without a body, to be sent, and its stream.
+    /// Returns the bytes of a request without a body, to be sent, and its stream.
     fn get(&mut self, path: &str) -> (Vec<u8>, u32) {
         let stream = self.next;
         self.next += 2;
@@ -71,7 +71,8 @@ impl Streams {
         (frame(HEADERS, END_HEADERS | END_STREAM, stream, &header_block(&list)), stream)
     }
 
-    /// Sends so much of a body, in frames, if the windows allow it. Whether they did.
+    /// Sends this many bytes of a body, in frames, if the windows allow it; returns whether they
+    /// did.
     fn send(&mut self, world: &mut World, stream: u32, bytes: usize) -> bool {
         if [0, stream].iter().any(|id| self.windows[id] < bytes as i64) {
             return false;
@@ -96,7 +97,7 @@ impl Streams {
         self.settle(world);
     }
 
-    /// What it may send on a stream of which everything that came is passed on.
+    /// Returns the bytes that it may send on a stream whose received bytes are all passed on.
     fn full(&self, stream: u32) -> i64 {
         self.windows[&stream]
     }
@@ -106,7 +107,7 @@ fn nonce(number: u32) -> String {
     format!("/p?n={number:08}")
 }
 
-/// Sends frame by frame until the window of a stream is that large.
+/// Sends frame by frame until the window of a stream is this large.
 fn grow(client: &mut Streams, world: &mut World, stream: u32, to: i64) {
     for _ in 0..3 * WINDOW_MAX as usize / FRAME {
         if client.full(stream) >= to {
@@ -123,7 +124,7 @@ fn windows_of_uploads_that_go_on_grow_and_come_back() {
     let mut world = World::simple(4);
     let mut client = Streams::new(&mut world);
     let before = client.windows[&0];
-    // Three times as many as a connection could have if nothing came back.
+    // Three times as many as a connection could have if nothing was given back.
     for number in 0..12u32 {
         let stream = client.post(&mut world, &nonce(number));
         grow(&mut client, &mut world, stream, WINDOW_MAX);
@@ -133,7 +134,7 @@ fn windows_of_uploads_that_go_on_grow_and_come_back() {
         }
         assert!(client.windows[&0] <= before + WINDOW_MAX, "{} bytes", client.windows[&0]);
     }
-    // A window that was used up is a large burst: nobody is stopped by it.
+    // A window that was used up is a large burst: it stops no stream.
     let stream = client.post(&mut world, &nonce(12));
     grow(&mut client, &mut world, stream, WINDOW_MAX);
     assert!(client.send(&mut world, stream, WINDOW_MAX as usize));
@@ -147,7 +148,7 @@ fn windows_of_uploads_that_go_on_grow_and_come_back() {
 fn a_body_that_has_to_wait_keeps_its_window() {
     let mut world = World::simple(4);
     let mut client = Streams::new(&mut world);
-    // The server reads nothing: what it does not take is kept, up to a window.
+    // The server reads nothing: the untaken bytes are kept, up to a window.
     world.servers[0].deaf = true;
     let stuck = client.post(&mut world, &nonce(0));
     let mut sent = 0;
@@ -176,10 +177,11 @@ fn a_body_that_has_to_wait_keeps_its_window() {
         }
         assert!(client.full(stream) <= WINDOW, "{} bytes", client.full(stream));
     }
-    // What was swallowed is lost to the judges.
+    // Swallowed bytes are lost to the judges.
 }
 
-/// Frames that come cut, each read ending within another one, are not one frame that never ends; one that does not end is.
+/// Frames that arrive cut, each read ending within another one, are not one endless frame; an
+/// endless one is.
 #[test]
 fn the_patience_is_with_one_frame() {
     let mut world = World::simple(4);
@@ -207,7 +209,8 @@ fn the_patience_is_with_one_frame() {
     world.finish();
 }
 
-/// CVE-2019-9517: windows wide open, and a socket that nobody reads: a hundred large answers stay with their servers.
+/// CVE-2019-9517: windows wide open, and an unread socket: a hundred large responses remain with
+/// their servers.
 #[test]
 fn who_opens_windows_and_reads_nothing_has_little_kept() {
     const LARGE: usize = 2_000_000;
@@ -233,13 +236,13 @@ fn who_opens_windows_and_reads_nothing_has_little_kept() {
     }
     world.settle();
     let sent = world.count(|counters| counters.upstream_bytes_in.get());
-    // What streams may have together, and for each one that is answered its least and a receive.
+    // The limit of all streams together, and for each answered one its minimum and a receive.
     assert!(sent > 1_000_000 && sent < 1_048_576 + 50 * (16_384 + 65_536 + 200), "{sent} bytes");
     world.reset(client.number);
     world.stall(client.number, false);
 }
 
-/// Also where the client's own address decides, which a stream has from its connection.
+/// Also if the client's own address decides, which a stream has from its connection.
 #[test]
 fn requests_to_where_a_client_has_connected_to_are_for_http_1() {
     let mut world = World::started(through(Pool::Pinned, 1), 1, 1);

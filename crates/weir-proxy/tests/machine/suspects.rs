@@ -1,6 +1,7 @@
-//! Proves: a request that kills servers is found and refused after a bounded number of deaths, its neighbours are all
-//! answered, and servers that die by themselves accuse nobody. How: worlds whose servers crash whole, with every connection,
-//! when they see a certain request, or when the test says so. docs/retries.md, docs/hostile.md E19.
+//! Proves: a request that kills servers is found and refused after a bounded number of deaths, its
+//! neighbours are all answered, and servers that die for other reasons accuse no request. How:
+//! worlds whose servers crash whole, with every connection, when they see a certain request, or
+//! when the test says so. docs/semantics.md §4, docs/hostile.md E19.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use weir_check::upstreams::check_honest;
 
 use crate::world::{Do, Seen, World, answer, honest, plan};
 
-/// 64 clients that ask one thing after the other, and servers that take a while.
+/// 64 clients that send one request after the other, and servers that take a while.
 struct Crowd {
     world: World,
     clients: Vec<usize>,
@@ -19,7 +20,8 @@ struct Crowd {
     /// Servers that have just crashed.
     crashed: Rc<Cell<u64>>,
     deaths: usize,
-    /// How a connection ends when its server does: a process that had read everything leaves no reset behind.
+    /// How a connection ends when its server does: a process that had read everything leaves no
+    /// reset behind.
     end: Do,
 }
 
@@ -46,17 +48,17 @@ impl Crowd {
         Crowd { world, clients, asked, serial: 0, crashed, deaths: 0, end }
     }
 
-    /// A server loses all its connections; it is there again at once.
+    /// A server loses all its connections; it is up again at once.
     fn crash(&mut self, server: usize) {
         for conn in self.world.open_conns() {
             if self.world.conns[conn].server == server {
-                // What it was about to answer is lost too.
+                // Its pending responses are lost as well.
                 self.world.cut(conn, self.end.clone());
             }
         }
     }
 
-    /// Lets time pass; whoever is answered asks again.
+    /// Lets time pass; an answered client sends again.
     fn run(&mut self, us: u64) {
         let end_us = self.world.now_us + us;
         while self.world.now_us < end_us {
@@ -81,7 +83,7 @@ impl Crowd {
         }
     }
 
-    /// Nobody is left without an answer.
+    /// Finishes; no client is left without a response.
     fn finish(mut self) {
         self.run(10_000);
         for (client, asked) in self.clients.iter().zip(&self.asked) {
@@ -93,7 +95,8 @@ impl Crowd {
     }
 }
 
-/// The killer takes four servers with it, whoever sends it how often; 64 neighbours lose nothing.
+/// The killer takes four servers with it, whichever client sends it how often; 64 neighbours lose
+/// nothing.
 #[test]
 fn e19_a_killer_among_64_clients() {
     for (workers, end) in [(1, Do::Rst), (2, Do::Rst), (1, Do::Fin), (2, Do::Fin)] {
@@ -138,7 +141,8 @@ fn e19_killers_at_the_same_time() {
     crowd.finish();
 }
 
-/// What must not be repeated is not: each one gets 502, and from the fifth on nothing reaches a server.
+/// A request that must not be repeated is not: each one gets 502, and from the fifth on nothing
+/// reaches a server.
 #[test]
 fn e19_a_post_that_kills() {
     let mut crowd = Crowd::new(3, 8, 1, Do::Rst);
@@ -153,13 +157,14 @@ fn e19_a_post_that_kills() {
     }
     assert_eq!(statuses, [502, 502, 502, 502, 503, 503, 503, 503]);
     assert_eq!(crowd.deaths, 4);
-    // An operator repairs the servers and says so.
+    // An operator repairs the servers and clears the suspects.
     crowd.world.nodes[0].engine.forgive_suspects();
     assert!(crowd.world.nodes[0].engine.suspects().is_empty());
     crowd.finish();
 }
 
-/// Servers that are killed one after another, again and again, under load: nobody notices, and nobody is suspected.
+/// Servers that are killed one after another, over and over, under load: no client notices, and no
+/// request is suspected.
 #[test]
 fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
     for (workers, end) in [(1, Do::Rst), (2, Do::Rst), (1, Do::Fin), (2, Do::Fin)] {
@@ -167,7 +172,7 @@ fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
         crowd.run(50_000);
         for n in 0..30 {
             crowd.crash(n % 3);
-            // Sometimes two within the time of an answer.
+            // Sometimes two within the time of a response.
             if n % 5 == 0 {
                 crowd.world.run_for(200);
                 crowd.crash((n + 1) % 3);
@@ -181,7 +186,8 @@ fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
     }
 }
 
-/// Answers take longer than servers live, so that somebody is in flight at one death after another: nobody is refused for it.
+/// Responses take longer than servers live, so that some request is in flight at one death after
+/// another: none is refused for it.
 #[test]
 fn deaths_that_come_anyway_refuse_nobody() {
     for workers in [1, 2] {
@@ -213,7 +219,8 @@ fn deaths_that_come_anyway_refuse_nobody() {
     }
 }
 
-/// One URL that everybody asks for, on a server that is killed again and again: it is not taken for the killer.
+/// One URL that all clients request, on a server that is killed over and over: it is not mistaken
+/// for the killer.
 #[test]
 fn a_popular_request_is_not_a_killer() {
     let mut world = World::started(plan(1, 8), 1, 1);
@@ -237,7 +244,8 @@ fn a_popular_request_is_not_a_killer() {
     world.finish();
 }
 
-/// A server that is down behind something that accepts and closes: nobody is refused when it comes back.
+/// A server that is down behind something that accepts and closes: no request is refused when it
+/// recovers.
 #[test]
 fn a_server_behind_a_door_that_slams_accuses_nobody() {
     let mut world = World::started(plan(1, 4), 1, 1);
@@ -261,8 +269,9 @@ fn a_server_behind_a_door_that_slams_accuses_nobody() {
     world.finish();
 }
 
-/// A suspect gets a connection that is made for it. While that can't be made, because the server accepts nothing for a while, the
-/// other connections go on with what everybody else asks; and the suspect has its turn, however busy they are.
+/// A suspect gets a connection that is made for it. While that cannot be made, because the server
+/// accepts nothing for a while, the other connections continue with all other requests; and the
+/// suspect has its turn, however busy they are.
 #[test]
 fn nobody_waits_for_the_connection_of_a_suspect() {
     for connections in [2, 4] {
@@ -303,7 +312,7 @@ fn nobody_waits_for_the_connection_of_a_suspect() {
     }
 }
 
-/// An answer clears, and what is suspect is served alone until then.
+/// A response clears, and a suspect is served alone until then.
 #[test]
 fn a_suspect_that_is_answered_is_free() {
     let mut world = World::started(plan(3, 4), 1, 1);

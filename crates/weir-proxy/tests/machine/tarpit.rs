@@ -1,6 +1,8 @@
-//! Proves: a refusal by `over="tarpit"` waits for its time in its place among the answers, nothing behind it is parsed and little of it received,
-//! and its connection ends with it; who leaves is let go at once, who is to go is told at once, and one more than may wait is reset (docs/limits.md).
-//! How: a limit of two requests, whose third waits for ten seconds of a clock that runs as it likes.
+//! Proves: a refusal by `over="tarpit"` waits for its time in its place among the responses,
+//! nothing behind it is parsed and little of it received, and its connection ends with it. A client
+//! that leaves is released at once, one that has to leave hears it at once, and beyond the maximum
+//! of waiting refusals a connection is reset (docs/semantics.md §21). How: a limit of two requests,
+//! whose third waits for ten seconds of a clock that runs as it likes.
 
 use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{ClientPlan, LimitPlan, Network, Over, Plan, ShieldPlan, Terms};
@@ -26,7 +28,7 @@ fn world() -> World {
     World::started(limited(|_| ()), 1, 1)
 }
 
-/// A client who has had his two answers, and whose third request is held.
+/// Returns a client that has had its two responses, and whose third request is held.
 fn held(world: &mut World) -> usize {
     let client = world.client();
     (0..3).for_each(|_| world.get(client, "a"));
@@ -53,7 +55,7 @@ fn a_refusal_waits_and_is_the_last_answer() {
     assert_eq!(world.clients[client].statuses(), [200, 200, 429]);
     let last = &world.clients[client].replies[2];
     assert!(last.closes && last.fields.first("Retry-After").is_some(), "{last:?}");
-    // What was behind it is not read: it ends slowly, so that the answer is not lost.
+    // The bytes behind it are not read: it ends slowly, so that the response is not lost.
     world.run_for(3 * SECOND_US);
     assert!(world.clients[client].closed && !world.clients[client].was_reset);
     assert_eq!((world.requests().count(), refused(&world)), (2, 1), "what is behind it is not judged");
@@ -61,7 +63,7 @@ fn a_refusal_waits_and_is_the_last_answer() {
     world.finish();
 }
 
-/// Of what waited to be parsed the client's end may be known already.
+/// The client's end may be known already before its waiting bytes are parsed.
 #[test]
 fn who_has_left_before_he_was_parsed_does_not_wait() {
     let client = ClientPlan { requests_queued_max: 2, serves_half_closed: true, ..ClientPlan::default() };
@@ -76,7 +78,7 @@ fn who_has_left_before_he_was_parsed_does_not_wait() {
     world.finish();
 }
 
-/// Its time runs from the request, and it leaves in its turn.
+/// Its time starts with the request, and it is sent in its turn.
 #[test]
 fn what_was_asked_before_comes_first() {
     for slow_us in [SECOND_US, 2 * TARPIT_US] {
@@ -111,7 +113,8 @@ fn who_leaves_is_let_go_at_once() {
     }
 }
 
-/// What he asked before is answered, though he says nothing more; then nobody is kept for the refusal.
+/// The client's earlier requests are answered, even if it sends nothing more; then no client is
+/// kept for the refusal.
 #[test]
 fn who_ends_his_direction_gets_what_he_asked_before() {
     let mut world = world();
@@ -142,7 +145,7 @@ fn an_answer_in_front_of_it_may_end_the_connection() {
     world.run_for(3 * SECOND_US);
     assert!(world.clients[client].closed);
     assert_eq!(world.nodes[0].engine.exchanges(), 0);
-    // Its place is free, and no timer comes for it.
+    // Its place is free, and no timer fires for it.
     world.run_for(2 * TARPIT_US);
     world.finish();
 }
@@ -184,7 +187,7 @@ fn who_is_to_go_is_told_at_once() {
         }
         world.finish();
     }
-    // Who is refused meanwhile does not wait either.
+    // A client that is refused in the meantime does not wait either.
     let mut world = world();
     let other = world.client();
     held(&mut world);
@@ -232,7 +235,7 @@ fn one_more_than_may_wait_is_reset() {
     world.finish();
 }
 
-/// Whom a trusted proxy speaks for is told at once: its connection serves others.
+/// A client behind a trusted proxy gets its refusal at once: the connection serves others.
 #[test]
 fn proxies_are_not_kept() {
     let trusted_proxies = vec![Network { address: "192.0.2.1".parse().expect("an address"), prefix_bits: 32 }];
@@ -249,7 +252,7 @@ fn proxies_are_not_kept() {
     world.finish();
 }
 
-/// A stream waits by itself, and others of its connection go on.
+/// A stream waits separately, and others of its connection continue.
 #[test]
 fn streams_wait_by_themselves() {
     let mut requests = LimitPlan::new("one", Terms::Requests(Rate::new(1, 3600 * SECOND_US, 1, false)));

@@ -1,6 +1,6 @@
-//! Proves: a connection of `tcp` gets a server at once, whoever speaks first; another one when a connect fails, each once; ends and aborts
-//! are passed on as what they are; times, limits and counts hold, also over a reload, a drain and a worker that begins anew
-//! (docs/tcp.md). How: the driver's part is played by hand.
+//! Proves: a connection of `tcp` gets a server at once, whichever side speaks first; another one when a connect fails,
+//! each once; ends and aborts are passed on as what they are; times, limits and counts hold, also over a reload, a
+//! drain and a restarted worker (docs/semantics.md §23). How: the driver's part is played by hand.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn world_of(plan: Plan, workers: u16) -> World {
     world
 }
 
-/// A new client, and the connection that it is joined with.
+/// Returns a new client, and the connection that it is joined with.
 fn joined(world: &mut World, node: usize) -> (usize, usize) {
     let client = world.client_of(node);
     world.settle();
@@ -101,7 +101,7 @@ fn a_connect_that_fails_goes_to_another_server_and_each_is_tried_once() {
     world.servers[1].door = Door::Refuses;
     let (_, conn) = joined(&mut world, 0);
     assert_eq!(server_of(&world, conn), 2);
-    // Who has refused is left alone for a second.
+    // A server that has refused is not tried for a second.
     let before = world.connects.len();
     for _ in 0..5 {
         assert_eq!(joined(&mut world, 0).1, world.conns.len() - 1);
@@ -113,7 +113,7 @@ fn a_connect_that_fails_goes_to_another_server_and_each_is_tried_once() {
     assert!(world.clients[client].closed && world.clients[client].was_reset);
     assert_eq!(world.connects.len(), before + 5 + 3, "each once");
     assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-failed 3 -"));
-    // Where all have failed the last ones may be tried all the same.
+    // If all have failed, the last ones may be tried all the same.
     world.servers[0].door = Door::Open;
     let (_, conn) = joined(&mut world, 0);
     assert_eq!(server_of(&world, conn), 0);
@@ -161,7 +161,7 @@ fn servers_see_the_address_of_the_client_and_another_port_where_that_is_taken() 
         assert_eq!(world.connects[1], world.connects[2], "the same server");
         assert!(!world.conns[conn].closed);
         assert_eq!(world.count(|counters| counters.tcp_ports_changed.get()), 1);
-        // No port at all: that server can't be reached, and another one is tried.
+        // No port at all: that server cannot be reached, and another one is tried.
         let before = world.connects.len();
         world.taken = Some((SocketAddr::new(world.peer, 0), late));
         let client = world.client();
@@ -175,7 +175,7 @@ fn servers_see_the_address_of_the_client_and_another_port_where_that_is_taken() 
 
 #[test]
 fn a_port_that_no_server_can_be_reached_from_ends_in_a_reset() {
-    // What is taken has no port already: it is the address that can't be used.
+    // The taken address has no port already: the address itself cannot be used.
     let mut plan = tcp(2);
     plan.upstreams[0].dial.source = Source::Address(IpAddr::from([10, 9, 8, 7]));
     let mut world = world_of(plan, 1);
@@ -204,7 +204,7 @@ fn who_has_connected_elsewhere_is_led_there() {
         world.settle();
         assert_eq!(world.lines.pop().expect("a line"), format!("TCP - 0 0 none done - 1 127.0.0.1:{port}"));
     }
-    // One that can't be reached says nothing of others.
+    // A server that cannot be reached proves nothing about others.
     world.servers[0].door = Door::Refuses;
     world.destination = Some(SocketAddr::from(([127, 0, 0, 1], PORT)));
     let client = world.client();
@@ -213,7 +213,7 @@ fn who_has_connected_elsewhere_is_led_there() {
     assert_eq!(world.lines.pop().expect("a line"), "TCP - 0 0 server connect connect-failed 1 127.0.0.1:9000");
     world.destination = Some(SocketAddr::from(([127, 0, 0, 1], PORT + 1)));
     joined(&mut world, 0);
-    // Whoever has connected to weir itself would be led in a circle.
+    // A client that has connected to weir itself would be led in a circle.
     world.destination = None;
     let before = world.connects.len();
     let client = world.client();
@@ -237,14 +237,14 @@ fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
     world.run_for(5 * SECOND_US);
     assert!(world.clients[client].was_reset && world.conns[conn].was_reset);
     assert_eq!(world.lines, ["TCP - 1 0 weir tunnel idle-timeout 1 127.0.0.1:9000"]);
-    // Long idle, then half closed: the time begins with that.
+    // Long idle, then half closed: the time starts with that.
     world.moved = (0, 0);
     let (client, _) = joined(&mut world, 0);
     world.run_for(70 * SECOND_US);
     world.half_closed = true;
     world.run_for(7 * SECOND_US);
     assert!(!world.clients[client].closed);
-    // What still flows keeps it.
+    // Traffic keeps it.
     for bytes in 1..10 {
         world.moved = (0, bytes);
         world.run_for(6 * SECOND_US);
@@ -258,7 +258,7 @@ fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
 
 #[test]
 fn what_is_relayed_is_looked_at_once_at_a_time() {
-    // The time for the connect, which is there at once, is over when the first look is due.
+    // The time for the connect, which succeeds at once, is over when the first look is due.
     let mut plan = tcp(1);
     let look_us = plan.upstreams[0].connect_timeout_us;
     plan.tcp = vec![Arc::new(TcpPlan { half_close_timeout_us: 4 * look_us, ..TcpPlan::new(0) })];
@@ -321,7 +321,7 @@ fn a_server_has_no_more_connections_than_it_may_over_all_workers() {
     world.settle();
     let (_, conn) = joined(&mut world, 0);
     assert_eq!(server_of(&world, conn), server_of(&world, all[1].1));
-    // What a worker loses is given back.
+    // The counts of a lost worker are given back.
     world.begin_anew(0);
     world.settle();
     let again: Vec<_> = (0..3).map(|_| joined(&mut world, 1)).collect();
@@ -352,7 +352,7 @@ fn connections_are_balanced() {
         .count();
     assert_eq!(at_first, 30);
     finish(world);
-    // By what they have: those of a server that has come to its end count no more.
+    // By their connections: those that have ended no longer count for a server.
     let mut plan = tcp(2);
     plan.upstreams[0].balance = Method::Least;
     let mut world = world_of(plan, 2);
@@ -366,7 +366,7 @@ fn connections_are_balanced() {
         assert_eq!(server_of(&world, conn), 0);
     }
     finish(world);
-    // By the client's address: the same server each time, and another only when that is gone.
+    // By the client's address: the same server each time, and another only when that is down.
     let mut plan = tcp(5);
     plan.upstreams[0].balance = Method::Hash(Key::ClientIp);
     plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
@@ -377,7 +377,7 @@ fn connections_are_balanced() {
         let servers: Vec<_> = (0..2)
             .map(|_| {
                 let (client, conn) = joined(&mut world, 0);
-                // No server has far more than its share, whatever the key: none has any.
+                // No server has far more than its share, for any key: none has any.
                 world.end_flow(client, Over::Complete);
                 server_of(&world, conn)
             })
@@ -422,7 +422,7 @@ fn orders_and_reloads_leave_what_is_under_way() {
     }
     assert!(!world.clients[first].closed, "what is under way goes on");
     world.order(server as u32, Order::Enable);
-    // An upstream in front, and the server is gone.
+    // An upstream inserted in front, and the server is removed.
     let mut next = plan.clone();
     next.upstreams[0].servers.remove(server);
     let mut other = plan.upstreams[0].clone();
@@ -495,7 +495,7 @@ fn a_probe_is_a_connect() {
     world.servers[0].door = Door::Open;
     world.run_for(10 * SECOND_US);
     assert_eq!(standing(&world), State::Active);
-    // All suspended: who is tried all the same, and who is not.
+    // All suspended: servers that are tried all the same, and those that are not.
     world.servers.iter_mut().for_each(|server| server.door = Door::Refuses);
     world.run_for(10 * SECOND_US);
     world.servers.iter_mut().for_each(|server| server.door = Door::Open);
@@ -565,7 +565,7 @@ fn clients_are_limited_and_banned_as_others() {
     assert_eq!(world.count(|counters| counters.tcp_closes.get("banned")), 2);
     world.run_for(2 * SECOND_US);
     joined(&mut world, 0);
-    // What a worker loses is given back.
+    // The counts of a lost worker are given back.
     assert_eq!(open(&world), 1);
     world.begin_anew(0);
     assert_eq!(open(&world), 0);
@@ -609,7 +609,7 @@ fn where_descriptors_run_out_half_of_those_that_wait_are_served() {
     world.descriptors = Some(0);
     let clients: Vec<usize> = (0..10).map(|_| world.client()).collect();
     for _ in 0..40 {
-        // Each that was reset has set one free.
+        // Each reset one has freed a descriptor.
         let is_reset = |client: &&usize| world.clients[**client].was_reset;
         let free = clients.iter().filter(is_reset).count() - world.relays.len();
         world.descriptors = Some(free);
@@ -617,7 +617,7 @@ fn where_descriptors_run_out_half_of_those_that_wait_are_served() {
     }
     assert_eq!(world.relays.len(), 5);
     assert_eq!(world.count(|counters| counters.tcp_closes.get("no-descriptors")), 5);
-    // It says nothing of the server.
+    // It proves nothing about the server.
     world.descriptors = None;
     joined(&mut world, 0);
     finish(world);

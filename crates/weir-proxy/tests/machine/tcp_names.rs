@@ -1,6 +1,7 @@
-//! Proves: with `sni` the name in a client's first message of TLS decides which upstream it has, however the message comes, and the server gets
-//! all of it unchanged; who asks for no such name has the others' upstream, or is reset; nobody is waited for too long or read too far
-//! (docs/tcp.md). How: messages written by hand, cut anywhere.
+//! Proves: with `sni` the name in a client's first TLS message selects its upstream, however the
+//! message arrives, and the server gets all of it unchanged. A client that asks for no such name
+//! gets the default upstream, or is reset; weir neither waits too long nor reads too far
+//! (docs/semantics.md §23). How: messages written by hand, cut anywhere.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::world::{Cut, Door, World, access_log, plan};
 const SECOND_US: u64 = 1_000_000;
 const LINE: &str = "$tls_name $upstream_name $request_length $bytes_sent $ended_by $phase $reason";
 
-/// Of three servers the last is another upstream's.
+/// The last of three servers belongs to another upstream.
 fn names(otherwise: Option<u16>) -> Plan {
     let mut plan = plan(3, 1);
     plan.upstreams[0].pool = Pool::Tcp;
@@ -40,7 +41,7 @@ fn vector(len_bytes: usize, bytes: &[u8]) -> Vec<u8> {
     [&len[4 - len_bytes..], bytes].concat()
 }
 
-/// A first message that asks for this name, with so much beside it, in records of so many bytes.
+/// A first message that asks for this name, with `more` other bytes, in records of `each` bytes.
 pub fn hello(name: &str, more: usize, each: usize) -> Vec<u8> {
     let name = vector(2, &[&[0][..], &vector(2, name.as_bytes())].concat());
     let extensions = [&[0, 21][..], &vector(2, &vec![0; more]), &[0, 0], &vector(2, &name)].concat();
@@ -66,7 +67,7 @@ fn the_name_decides_however_it_comes() {
             assert!(is_right, "{name}: {}", world.conns[conn].server);
             let sent = world.conns[conn].tunnel.len();
             assert!(sent >= said.len() - 8 - 600 && said.starts_with(&world.conns[conn].tunnel), "{name} {cut:?}");
-            // What is not received yet is the relay's.
+            // Bytes that are not received yet are left to the relay.
             assert_eq!(sent + world.clients[client].unread(), said.len());
             world.moved = (3, 5);
             world.end_flow(client, Over::Complete);
@@ -157,7 +158,7 @@ fn what_comes_in_the_turn_in_which_the_server_is_there_is_not_lost() {
     world.moved = (3, 5);
     world.end_flow(client, Over::Complete);
     assert_eq!(world.lines, [format!("a.test other {} 5 none done -", said.len() + 8 + 3)]);
-    // An abort stays an abort.
+    // An abort is passed on as an abort.
     let resets = world.client();
     world.send(resets, &said);
     world.settle_once();

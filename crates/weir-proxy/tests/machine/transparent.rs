@@ -1,6 +1,8 @@
-//! Proves: requests go to where their client has connected to, whatever they say; on connections that are that client's alone, from his address, and
-//! the first from his port; who means weir itself is refused, and a destination that can't be reached is named. How: a world whose servers are
-//! destinations on 127.0.0.1, and what each connection comes from. docs/transparent.md.
+//! Proves: requests are sent to their client's original destination, whatever they say. They use
+//! connections that belong to that client only, from its address, and the first from its port. A
+//! client that means weir itself is refused, and an unreachable destination is named. How: a world
+//! whose servers are destinations on 127.0.0.1, and the source of each connection.
+//! docs/semantics.md §24.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +14,7 @@ use crate::world::{Do, Door, PORT, World, access_log, plan};
 const SECOND_US: u64 = 1_000_000;
 const LINE: &str = "$status $upstream_addr $reason";
 
-/// Requests go to where clients have connected to, of which these many can be in the world.
+/// Requests are sent to the original destination, with room for this many in the world.
 pub fn through(pool: Pool, destinations: usize) -> Plan {
     let mut plan = plan(destinations, 1);
     let upstream = &mut plan.upstreams[0];
@@ -31,12 +33,12 @@ pub fn through(pool: Pool, destinations: usize) -> Plan {
     plan
 }
 
-/// Where a destination is.
+/// Returns the address of a destination.
 pub fn at(server: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], PORT + server as u16))
 }
 
-/// A new client that has connected to this destination.
+/// Returns a new client that has connected to this destination.
 fn client_to(world: &mut World, server: usize) -> usize {
     world.destination = Some(at(server));
     world.client()
@@ -49,12 +51,12 @@ fn ask(world: &mut World, client: usize, nonce: &str) {
     check_honest(nonce, reply).unwrap();
 }
 
-/// Where each connect came from.
+/// Returns the source of each connect.
 fn from(world: &World) -> Vec<Option<SocketAddr>> {
     world.ways.iter().map(|way| way.as_ref().and_then(|way| way.from.filter(|_| way.is_client))).collect()
 }
 
-/// The address of a client, with its port or with any.
+/// Returns the address of a client, with its port or with any.
 fn of(world: &World, client: usize, has_port: bool) -> Option<SocketAddr> {
     let port = if has_port { world.clients[client].port } else { 0 };
     Some(SocketAddr::new(world.peer, port))
@@ -69,7 +71,7 @@ fn requests_go_where_their_client_has_connected_to_whatever_they_say() {
             ask(&mut world, *client, &format!("{client:04}{round:04}"));
         }
     }
-    // A host that is elsewhere, as a name, as an address and in the target.
+    // A host elsewhere, as a name, as an address and in the target.
     for (n, (target, host)) in
         [("/v", "victim.example"), ("/v", "127.0.0.1:9001"), ("http://127.0.0.1:9001/v", "victim.example")]
             .iter()
@@ -91,7 +93,7 @@ fn requests_go_where_their_client_has_connected_to_whatever_they_say() {
     let told: Vec<_> = world.conns[0].requests[3..].iter().map(|request| &request.fields).collect();
     let hosts: Vec<_> = told.iter().map(|fields| fields.first("host").unwrap_or_default()).collect();
     assert_eq!(hosts, ["victim.example", "127.0.0.1:9001", "127.0.0.1:9001"]);
-    // Weir says nothing of the client, and what he says of himself stays.
+    // weir adds nothing about the client, and the client's own statements are kept.
     assert!(told.iter().all(|fields| fields.first("x-forwarded-for") == Some("192.0.2.7") && !fields.has("forwarded")));
     let fields = &world.conns[0].requests[0].fields;
     assert!(fields.first("x-forwarded-for").is_none());
@@ -131,7 +133,7 @@ fn another_port_serves_where_that_of_the_client_is_taken() {
         assert_eq!(world.count(|counters| counters.tcp_ports_changed.get()), 1);
         assert_eq!(world.count(|counters| counters.upstream_connects.get()), 1, "one connection");
         assert_eq!(world.open_conns().len(), 1);
-        // No port at all: it can't be reached.
+        // No port at all: it cannot be reached.
         let second = client_to(&mut world, 0);
         world.taken = Some((SocketAddr::new(world.peer, 0), late));
         world.say(world.conns.len() - 1, Do::Fin);
@@ -177,7 +179,7 @@ fn a_destination_that_is_not_there_is_named_and_costs_nobody_else() {
     let client = client_to(&mut world, 2);
     ask(&mut world, client, "00000002");
     assert_eq!(world.lines.last(), Some(&format!("200 {} -", at(2))));
-    // It is there again: nobody remembers.
+    // It is up again: nothing is remembered.
     world.servers[0].door = Door::Open;
     let client = client_to(&mut world, 0);
     ask(&mut world, client, "00000003");
@@ -214,7 +216,7 @@ fn servers_of_the_configuration_see_the_address_of_the_client_too() {
         for conn in &world.conns {
             assert!(conn.requests.iter().all(|one| one.nonce()[..4] == conn.requests[0].nonce()[..4]));
         }
-        // Who speaks for another one is trusted, and that one has a connection of his own.
+        // A proxy for another client is trusted, and that client has its own connection.
         world.ask(clients[0], "GET", "/v?n=00000009", "X-Forwarded-For: 198.51.100.77\r\n");
         world.run_for(1000);
         let other = SocketAddr::from(([198, 51, 100, 77], 0));
@@ -223,7 +225,8 @@ fn servers_of_the_configuration_see_the_address_of_the_client_too() {
     }
 }
 
-/// A client whose address can't be that of a connection to the server has none, as often as he tries, and nobody else goes elsewhere for that.
+/// A client whose address cannot be the source of a connection to the server gets none, as often as
+/// it tries, and no other client is affected.
 #[test]
 fn who_is_of_another_family_keeps_nobody_from_a_server() {
     let mut plan = plan(1, 1);
@@ -246,7 +249,8 @@ fn who_is_of_another_family_keeps_nobody_from_a_server() {
     world.finish();
 }
 
-/// Another configuration leads to servers of its own, or to nobody's: those are two upstreams, and what is under way goes on.
+/// Another configuration leads to its own servers, or to no particular ones: those are two
+/// upstreams, and requests in progress continue.
 #[test]
 fn a_reload_makes_another_upstream_of_it() {
     let named = || {

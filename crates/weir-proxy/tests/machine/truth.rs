@@ -1,5 +1,6 @@
-//! Proves: what weir says of itself and adds to what others say is as the RFC has it, and what people type is understood. How: each
-//! case by itself, with one worker and with two, whole and in pieces. RFC 9110 §6.6.1, §7.6.3, §15.5.6; RFC 3986 §2.1.
+//! Proves: weir's statements about itself and its additions to messages follow the RFC, and
+//! hand-typed requests are understood. How: each case separately, with one worker and with two,
+//! whole and in pieces. RFC 9110 §6.6.1, §7.6.3, §15.5.6; RFC 3986 §2.1.
 
 use weir_check::upstreams::check_honest;
 
@@ -14,7 +15,8 @@ fn set_wall(world: &mut World) {
     world.nodes.iter_mut().for_each(|node| node.engine.set_wall(WALL_US - now_us, 0));
 }
 
-/// Answers without Date get one, whoever made them, and others keep theirs; who does not know the time says nothing.
+/// Responses without Date get one, whatever their origin, and others keep theirs; without a known
+/// time none is added.
 #[test]
 fn every_answer_has_one_date() {
     for workers in [1, 2] {
@@ -56,7 +58,7 @@ fn every_answer_has_one_date() {
     }
 }
 
-/// OPTIONS that goes no further is answered, not refused.
+/// A final OPTIONS is answered, not refused.
 #[test]
 fn what_weir_answers_well_is_no_refusal() {
     let mut world = World::simple(1);
@@ -85,7 +87,8 @@ fn a_refused_method_hears_which_are_not() {
     world.finish();
 }
 
-/// `curl http://host/café`: as if it had been encoded, with a body behind it and a request behind that, however it is cut.
+/// `curl http://host/café`: as if it had been encoded, with a body behind it and a request behind
+/// that, however it is cut.
 #[test]
 fn raw_text_in_a_target_is_encoded() {
     for cut in [Cut::Whole, Cut::Each(1), Cut::Each(7), Cut::Random] {
@@ -107,7 +110,7 @@ fn raw_text_in_a_target_is_encoded() {
     }
 }
 
-/// What is not text, or stands where a host or nothing at all may stand, is refused as ever.
+/// Bytes that are not text, or are where only a host or nothing may be, are refused as ever.
 #[test]
 fn other_bytes_in_a_target_are_refused() {
     let refused: [&[u8]; 6] = [
@@ -132,7 +135,8 @@ fn other_bytes_in_a_target_are_refused() {
     }
 }
 
-/// A head with raw text in its target that is wrong for another reason gets the answer for that, in pieces and at once.
+/// A head with raw text in its target that is wrong for another reason gets the response for that,
+/// in pieces and at once.
 #[test]
 fn a_raw_target_hides_no_other_fault() {
     let start = "GET /é HTTP/1.1\r\nHost: a\r\n";
@@ -156,7 +160,8 @@ fn a_raw_target_hides_no_other_fault() {
     }
 }
 
-/// An encoded target is as long as it leaves: three times as long may be too long.
+/// The length of an encoded target is that of its encoded form: three times as long may be too
+/// long.
 #[test]
 fn an_encoded_target_has_the_usual_limit() {
     let mut world = World::simple(1);

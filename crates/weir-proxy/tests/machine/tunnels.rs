@@ -1,6 +1,6 @@
-//! Proves: a tunnel begins only with an accepted 101 and only for its own client, carries exactly the bytes both ways
-//! whoever ends first, and leaves the pool and the counters as they should be.
-//! docs/hostile.md F1-F4; docs/http1.md.
+//! Proves: a tunnel begins only with an accepted 101 and only for its own client, carries exactly
+//! the bytes both ways whichever side ends first, and leaves the pool and the counters as they
+//! should be. docs/hostile.md F1-F4; docs/semantics.md §1.
 
 use weir_check::upstreams::check_honest;
 
@@ -9,7 +9,7 @@ use crate::world::{Do, Seen, World, answer, plan};
 pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 const ASKS: &str = "Connection: upgrade\r\nUpgrade: websocket\r\n";
 
-/// Accepts upgrades, answers `/slow` after a second, all else honestly.
+/// Accepts upgrades, answers `/slow` after a second, all other requests honestly.
 fn switching(seen: &Seen<'_>) -> Option<Vec<Do>> {
     if seen.request.fields.has("upgrade") {
         return Some(vec![Do::Switch(SWITCH.to_vec())]);
@@ -58,7 +58,7 @@ fn bytes_pass_both_ways() {
     }
 }
 
-/// With `echo` a 101 that does not carry the identifier back is nobody's.
+/// With `echo` a 101 that does not carry the identifier back belongs to no client.
 #[test]
 fn a_101_without_the_echo_is_no_answer() {
     for workers in [1, 2] {
@@ -84,7 +84,7 @@ fn a_101_without_the_echo_is_no_answer() {
     }
 }
 
-/// What is sent behind the request for an upgrade belongs to the tunnel, and earlier answers come first.
+/// Bytes behind the request for an upgrade belong to the tunnel, and earlier responses come first.
 #[test]
 fn an_upgrade_behind_a_slow_request_waits_for_it() {
     let mut world = world(2, 1);
@@ -105,7 +105,7 @@ fn an_upgrade_behind_a_slow_request_waits_for_it() {
     world.finish();
 }
 
-/// The same, when the request in front of it gets an error from weir.
+/// Likewise if the request in front of it gets an error from weir.
 #[test]
 fn an_upgrade_behind_a_request_that_fails() {
     let mut world = world(2, 1);
@@ -123,7 +123,7 @@ fn an_upgrade_behind_a_request_that_fails() {
     world.finish();
 }
 
-/// F1: the tunnel begins only after 101; what follows a refused upgrade is a request like any other.
+/// F1: the tunnel begins only after 101; bytes behind a refused upgrade are an ordinary request.
 #[test]
 fn f1_upgrade_refused() {
     let mut world = world(1, 1);
@@ -138,7 +138,7 @@ fn f1_upgrade_refused() {
     world.finish();
 }
 
-/// An upgrade that no server can answer doesn't stop the connection.
+/// An upgrade that no server can answer does not stop the connection.
 #[test]
 fn an_upgrade_without_a_server_is_answered_and_the_connection_goes_on() {
     let mut limited = plan(1, 1);
@@ -182,7 +182,8 @@ fn f3_upgrade_to_h2c() {
     world.finish();
 }
 
-/// A client that leaves before the server accepts: the connection is not kept as a tunnel of nobody.
+/// A client that leaves before the server accepts: the connection is not kept as a tunnel without
+/// client.
 #[test]
 fn a_client_that_leaves_before_101() {
     for (workers, node) in [(1, 0), (2, 0), (2, 1)] {
@@ -200,7 +201,7 @@ fn a_client_that_leaves_before_101() {
     }
 }
 
-/// F4: whoever ends first, the other direction goes on to its end, and all bytes arrive.
+/// F4: whichever side ends first, the other direction continues to its end, and all bytes arrive.
 #[test]
 fn f4_half_closes() {
     let large: Vec<u8> = (0..700_000u32).map(|n| n as u8).collect();
@@ -267,7 +268,7 @@ fn f4_ends_do_not_overtake_bytes() {
     }
 }
 
-/// The client has said everything and ended; the server ends its side before it has read all of it.
+/// The client has sent everything and ended; the server ends its side before it has read all of it.
 #[test]
 fn f4_a_server_that_ends_early_still_gets_everything() {
     let mut world = world(1, 1);
@@ -286,7 +287,8 @@ fn f4_a_server_that_ends_early_still_gets_everything() {
     world.servers[0].deaf = false;
     world.swallow(conn);
     world.settle();
-    // The first send was taken by the operating system and is not seen by this server; the second must still come.
+    // The operating system took the first send, which this server does not see; the second must
+    // still come.
     assert_eq!(world.conns[conn].tunnel, b"second");
     assert!(world.conns[conn].fin);
     world.settle();
@@ -294,7 +296,8 @@ fn f4_a_server_that_ends_early_still_gets_everything() {
     world.finish();
 }
 
-/// A send that fails in a tunnel says nothing about the connection that took its place in the pool.
+/// A send that fails in a tunnel proves nothing about the connection that took its place in the
+/// pool.
 #[test]
 fn a_broken_tunnel_leaves_its_replacement_alone() {
     let mut world = world(1, 1);
@@ -316,7 +319,7 @@ fn a_broken_tunnel_leaves_its_replacement_alone() {
     world.finish();
 }
 
-/// Pauses go both ways, so that memory stays bounded.
+/// Both directions can be paused, so that memory is bounded.
 #[test]
 fn f4_back_pressure() {
     for workers in [1, 2] {
@@ -360,7 +363,8 @@ fn an_idle_tunnel_ends() {
     world.finish();
 }
 
-/// What comes with the request stays in front of what comes in the turn in which the tunnel begins, whichever the driver tells first.
+/// Bytes that arrive with the request precede those of the turn in which the tunnel begins,
+/// whichever the driver reports first.
 #[test]
 fn bytes_of_the_turn_in_which_it_begins_keep_their_order() {
     for seed in 0..20 {

@@ -1,6 +1,6 @@
-//! Proves: a connection that was forgotten without a word costs a safe request 3 s at most, once, and no other connection that rests is
-//! tried as long; what is not safe is not sent twice; a server that merely takes its time keeps its connections.
-//! docs/connections.md, docs/retries.md.
+//! Proves: a connection that was forgotten without notice costs a safe request 3 s at most, once,
+//! and no other idle connection is tried as long; an unsafe request is not sent twice; a server
+//! that merely takes its time keeps its connections. docs/semantics.md §3, §4.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::engine::Delivery;
@@ -8,7 +8,7 @@ use weir_proxy::plan::{PipelineMode, Plan};
 
 use crate::world::{Do, World, answer, plan};
 
-/// What a forgotten connection may cost.
+/// The most that a forgotten connection may cost.
 const COST_US: u64 = 3_000_000;
 
 /// All connections are made at the start and kept.
@@ -19,7 +19,7 @@ fn eager(connections: u32, pipeline: PipelineMode) -> Plan {
     plan
 }
 
-/// Something in the middle forgets all connections that are there now.
+/// A middlebox forgets all current connections.
 fn forget(world: &mut World) -> usize {
     let open = world.open_conns();
     open.iter().for_each(|conn| world.conns[*conn].delivery = Delivery::Unheard);
@@ -49,7 +49,7 @@ fn forgotten_connections_cost_three_seconds_once() {
             all_are_answered(&mut world, 16, "warm");
             world.run_for(10_000_000);
             assert_eq!(forget(&mut world), 8);
-            // The first one finds out for all of them: those that follow go to new connections at once.
+            // The first request finds out for all of them: later ones use new connections at once.
             all_are_answered(&mut world, usize::from(workers), "lost");
             let again: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
             for (n, client) in again.iter().enumerate() {
@@ -65,7 +65,8 @@ fn forgotten_connections_cost_three_seconds_once() {
     }
 }
 
-/// The other one that rests may have been heard of later than the one that finds out, but before anything was lost on that.
+/// The other idle connection may have been heard of later than the one that finds out, but before
+/// anything was lost on that.
 #[test]
 fn who_finds_out_may_have_rested_longest() {
     let mut found = 0;
@@ -81,7 +82,7 @@ fn who_finds_out_may_have_rested_longest() {
         world.conns[lost].delivery = Delivery::Unheard;
         world.get(clients[0], "lost0000");
         world.run_for(200_000);
-        // Unless it went to the other one.
+        // Unless the request used the other one.
         if world.clients[clients[0]].replies.len() == 1 {
             found += 1;
             world.run_for(COST_US - 200_000);
@@ -104,7 +105,7 @@ fn many_requests_on_forgotten_connections_are_all_answered() {
     }
 }
 
-/// It may have arrived, although nothing came back.
+/// The request may have arrived, although nothing came back.
 #[test]
 fn what_is_not_safe_is_not_sent_again() {
     let mut world = World::started(eager(2, PipelineMode::Adaptive), 1, 1);
@@ -134,7 +135,7 @@ fn nobody_is_accused() {
     world.finish();
 }
 
-/// A server that takes long, or does not read on, is asked about and left alone.
+/// A server that takes long, or stops reading, is probed and otherwise not touched.
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for delivery in [Delivery::Acknowledged, Delivery::Underway] {
@@ -159,7 +160,7 @@ fn a_slow_server_keeps_its_connections() {
     }
 }
 
-/// A connection in use is not asked about, and one that rests is asked about once.
+/// A connection in use is not probed, and an idle one is probed once.
 #[test]
 fn who_answers_is_not_asked_about() {
     let mut world = World::started(eager(1, PipelineMode::Adaptive), 1, 1);

@@ -1,7 +1,7 @@
-//! Proves: a body that is complete soon leaves in one send and can be sent again; one that is not goes to its server after 100 ms, at once, or
-//! not before its end, as `request-buffering` says; both directions go on at the same time; and with `Expect` it is the server that says
-//! whether it wants the body (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2.
-//! docs/http1.md, docs/retries.md.
+//! Proves: a body that is complete soon is sent at once as a whole and can be sent again. Any other
+//! is forwarded after 100 ms, at once, or not before its end, as `request-buffering` says; both
+//! directions run at the same time; and with `Expect` the server decides whether it wants the body
+//! (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2. docs/semantics.md §1, §4.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use weir_proxy::request::rules::buffering::Buffering;
 use crate::world::{Do, Seen, World, honest, plan};
 
 const SECOND: u64 = 1_000_000;
-/// Less than bodies are gathered for, and more.
+/// Less than the limit for gathered bodies, and more.
 const SOON: u64 = 90_000;
 const LATER: u64 = 120_000;
 
-/// One server with one connection, and one route that says this.
+/// One server with one connection, and one route with this setting.
 pub fn buffered(buffering: Buffering) -> Plan {
     let rules = RouteRules { buffering, ..RouteRules::default() };
     let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
@@ -40,18 +40,19 @@ fn begin(world: &mut World, method: &str, fields: &str) -> usize {
     client
 }
 
-/// What has come of the body of a request that is not complete, at the server; None: nothing of the request has.
+/// Returns the received body of an incomplete request, at the server; None: nothing of the request
+/// has arrived.
 fn arrived(world: &World) -> Option<String> {
     let mut requests = world.conns.iter().filter(|conn| conn.is_open()).filter_map(|conn| conn.judge.current());
     requests.next_back().map(|request| request.body.text())
 }
 
-/// Answers nothing by itself.
+/// Answers nothing.
 fn silent(_: &Seen<'_>) -> Option<Vec<Do>> {
     None
 }
 
-/// The connection that carries a request that is not complete.
+/// Returns the connection with an incomplete request.
 fn carrier(world: &World) -> usize {
     world.conns.iter().position(|conn| conn.is_open() && conn.judge.current().is_some()).expect("a request")
 }
@@ -80,7 +81,7 @@ fn a_body_that_is_complete_soon_leaves_in_one_send() {
     }
 }
 
-/// With all of it in one read not even a connection of a route that gathers nothing sees two sends.
+/// With all of it in one read, not even a connection of a route without buffering sees two sends.
 #[test]
 fn a_body_that_came_with_its_head_is_never_cut() {
     for buffering in [Buffering::Auto, Buffering::On, Buffering::Off] {
@@ -114,7 +115,7 @@ fn a_body_that_waits_is_passed_on() {
         world.settle();
         check_honest("00000001", &world.clients[client].replies[0]).unwrap();
         assert_eq!(world.requests().next().map(|request| request.body.text()).as_deref(), Some("helloworld"));
-        // The connection goes on on both sides.
+        // The connection continues on both sides.
         world.get(client, "00000002");
         world.settle();
         check_honest("00000002", &world.clients[client].replies[1]).unwrap();
@@ -152,7 +153,7 @@ fn a_route_can_have_bodies_passed_on_at_once_or_gathered() {
     world.finish();
 }
 
-/// A client that waits for an answer to each piece of its body gets them.
+/// A client that waits for a response to each piece of its body gets them.
 #[test]
 fn both_directions_go_on_at_the_same_time() {
     for buffering in [Buffering::Auto, Buffering::Off] {
@@ -167,7 +168,8 @@ fn both_directions_go_on_at_the_same_time() {
             world.settle();
             let reply = world.clients[client].current().expect("an answer that has begun");
             assert_eq!(reply.body.length, n + 1, "{buffering:?}");
-            // Longer than any time-out of clients and servers but that for silence within an answer.
+            // Longer than any time-out of clients and servers except that for a pause within a
+            // response.
             world.run_for(80 * SECOND);
             world.send(client, b"1\r\na\r\n");
             world.settle();
@@ -183,7 +185,8 @@ fn both_directions_go_on_at_the_same_time() {
     }
 }
 
-/// A stream of log lines without a length may be as slow as it likes, as long as it goes on; silence still ends it.
+/// A stream of log lines without a length may be as slow as it likes, as long as it continues;
+/// silence still ends it.
 #[test]
 fn a_slow_stream_is_no_slow_client() {
     let mut world = world_of(Buffering::Auto);
@@ -200,7 +203,7 @@ fn a_slow_stream_is_no_slow_client() {
     world.finish();
 }
 
-/// What the client has to send is not what its server is late with.
+/// The client's remaining bytes do not make its server late.
 #[test]
 fn a_server_is_not_waited_for_while_a_client_pauses() {
     let mut plan = buffered(Buffering::Auto);
@@ -213,7 +216,7 @@ fn a_server_is_not_waited_for_while_a_client_pauses() {
     world.send(client, b"world");
     world.settle();
     check_honest("00000001", &world.clients[client].replies[0]).unwrap();
-    // From then on it is.
+    // From then on the server is late.
     world.serve(silent);
     let client = begin(&mut world, "POST", "Content-Length: 10\r\n");
     world.send(client, b"hello");
@@ -224,9 +227,10 @@ fn a_server_is_not_waited_for_while_a_client_pauses() {
     world.finish();
 }
 
-// ---- what was passed on in part, and sent again ----
+// ---- requests that were passed on in part, and sent again ----
 
-/// Loses the connection of a request that was passed on in part, after `pieces`; the statuses of its client when it has sent the rest.
+/// Loses the connection of a request that was passed on in part, after `pieces`; returns the
+/// statuses of its client when it has sent the rest.
 fn lose(method: &str, first: usize, pieces: &[usize]) -> (Vec<u16>, usize) {
     let mut two = buffered(Buffering::Auto);
     two.upstreams = plan(1, 2).upstreams;
@@ -260,7 +264,8 @@ fn what_is_kept_of_a_body_is_sent_again() {
     assert_eq!(lose("POST", 5, &[10]), (vec![502], 0));
 }
 
-/// What a client has got of an answer can't be had again, so neither can its request.
+/// The part of a response that a client has received cannot be repeated, so neither can its
+/// request.
 #[test]
 fn a_body_is_not_sent_again_behind_the_beginning_of_an_answer() {
     let mut world = world_of(Buffering::Auto);
@@ -307,8 +312,8 @@ fn a16_the_server_says_whether_it_wants_the_body() {
     }
 }
 
-/// A final answer in place of 100 reaches the client; nothing of the body is read, and the connection that waits for it is not used again,
-/// without a doubt about its server.
+/// A final response in place of 100 reaches the client; nothing of the body is read, and the
+/// connection that waits for it is not used again, without a doubt about its server.
 #[test]
 fn a16_a_server_that_declines_is_heard_first() {
     for (status, closes) in [(401, ""), (413, "Connection: close\r\n"), (417, ""), (200, "")] {
@@ -322,7 +327,7 @@ fn a16_a_server_that_declines_is_heard_first() {
         assert!(reply.closes && reply.interim.is_empty());
         assert!(world.conns[0].closed, "{status}");
         assert_eq!(world.count(|counters| counters.doubts.iter().map(|n| n.get()).sum()), 0);
-        // What comes all the same is no request.
+        // Bytes that arrive all the same are no request.
         world.send(client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         world.run_for(5 * SECOND);
         assert_eq!(world.clients[client].replies.len(), 1);
@@ -331,7 +336,8 @@ fn a16_a_server_that_declines_is_heard_first() {
     }
 }
 
-/// A server that knows nothing of expectations gets the body after a second: its client is told by weir.
+/// A server that ignores expectations gets the body after a second: weir invites it from the
+/// client.
 #[test]
 fn a16_a_server_that_says_nothing_has_a_second() {
     let mut world = world_of(Buffering::Auto);
@@ -340,7 +346,7 @@ fn a16_a_server_that_says_nothing_has_a_second() {
     assert!(world.clients[client].interim().is_empty());
     world.run_for(40_000);
     assert_eq!(world.clients[client].interim(), [100]);
-    // Late, it is not passed on a second time.
+    // A late one is not passed on a second time.
     let conn = carrier(&world);
     world.say(conn, Do::Bytes(CONTINUE.to_vec()));
     world.settle();
@@ -351,7 +357,8 @@ fn a16_a_server_that_says_nothing_has_a_second() {
     world.finish();
 }
 
-/// The second begins when the server has the request, and again when another one has it; behind an answer that has begun nothing is said.
+/// The second starts when the server has the request, and again when another one has it; behind a
+/// response that has begun nothing is sent.
 #[test]
 fn a16_the_second_is_that_of_the_server_that_has_the_request() {
     let mut world = world_of(Buffering::Auto);
@@ -381,7 +388,7 @@ fn a16_the_second_is_that_of_the_server_that_has_the_request() {
     world.finish();
 }
 
-/// Behind an answer that is still being sent the word of the server waits for its turn.
+/// Behind a response that is still being sent the server's decision waits for its turn.
 #[test]
 fn a16_the_word_of_the_server_keeps_the_order() {
     let mut two = buffered(Buffering::Auto);
@@ -411,7 +418,7 @@ fn a16_the_word_of_the_server_keeps_the_order() {
     world.finish();
 }
 
-/// A client that does not wait: what it sends is kept back until the server wants it, and lost to nobody.
+/// A client that does not wait: its bytes are held back until the server wants them, and not lost.
 #[test]
 fn a16_a_client_that_gives_up_waiting() {
     let mut world = world_of(Buffering::Auto);
@@ -427,7 +434,7 @@ fn a16_a_client_that_gives_up_waiting() {
     world.finish();
 }
 
-/// Where weir gathers bodies it is weir that wants them.
+/// If weir gathers bodies, weir invites them.
 #[test]
 fn a16_weir_answers_where_it_gathers() {
     let mut world = world_of(Buffering::On);
@@ -443,7 +450,8 @@ fn a16_weir_answers_where_it_gathers() {
 
 // ---- other workers, and HTTP/2 ----
 
-/// The same for a client whose worker has no connection of its own: pieces, answers and words travel.
+/// Likewise for a client whose worker has no connection of its own: pieces, responses and decisions
+/// travel.
 #[test]
 fn bodies_go_to_connections_of_other_workers() {
     for expects in [false, true] {
@@ -530,7 +538,7 @@ fn streams_of_http2_are_told_what_the_server_says() {
     }
 }
 
-/// A stream whose body comes without being waited for, and its end with it.
+/// A stream whose body arrives without an invitation, together with its end.
 #[test]
 fn a_stream_that_does_not_wait_keeps_its_body_back() {
     let mut world = world_of(Buffering::Auto);

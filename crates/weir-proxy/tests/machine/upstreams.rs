@@ -1,9 +1,9 @@
-//! Rows E of
-//! docs/hostile.md: what hostile and broken servers do, each with victims' requests around it in random order.
+//! Rows E of docs/hostile.md: what hostile and broken servers do, each with victims' requests
+//! around it in random order.
 //!
-//! The asker must see what the row says; every victim gets its own answer, once and in order; doubts are counted and
-//! trust falls as
-//! docs/connections.md#trust-in-a-server says. `Alone`, `Queued` and `Pipelined` are the circumstances of the catalogue.
+//! The client must see the result in the row; every victim gets its own response, once and in
+//! order; doubts are counted and trust falls as docs/semantics.md §3a says. `Alone`, `Queued` and
+//! `Pipelined` are the circumstances of the catalogue.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use crate::world::{Cut, Do, Rng, Seen, World, answer, plan};
 const NONCE: &str = "aaaa0000";
 const SEEDS: u64 = 8;
 
-/// What the server of a row does with a request.
+/// Returns the actions of the server of a row for a request.
 fn script(row: &HostileUpstream, asker: usize, seen: &Seen<'_>) -> Option<Vec<Do>> {
     if !seen.request.target.starts_with("/trigger") {
         return seen.complete.then(|| vec![Do::Answer(answer(seen.request))]);
     }
-    // An early answer is one that doesn't wait for the body.
+    // An early response is one that does not wait for the body.
     if !seen.complete && row.letter != "E9" {
         return None;
     }
@@ -46,7 +46,7 @@ fn script(row: &HostileUpstream, asker: usize, seen: &Seen<'_>) -> Option<Vec<Do
 
 struct Play {
     world: World,
-    /// Who asked what, in order.
+    /// The requests of each client, in order.
     asked: Vec<(usize, String)>,
     victims: Vec<usize>,
     rng: Rng,
@@ -77,7 +77,7 @@ impl Play {
         (play, asker)
     }
 
-    /// 64 clean answers over two connections.
+    /// Gives 64 clean responses over two connections.
     fn earn_trust(&mut self) {
         for _ in 0..100 {
             self.ask(8);
@@ -98,7 +98,7 @@ impl Play {
         }
     }
 
-    /// Every victim has its own answers, in order.
+    /// Checks that every victim has its own responses, in order.
     fn check_victims(&self, name: &str) {
         let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
         for (victim, nonce) in &self.asked {
@@ -112,7 +112,7 @@ impl Play {
         assert_eq!(replies, self.asked.len(), "{name}: answers too many");
     }
 
-    /// How deep requests follow each other now.
+    /// Returns how deep requests follow each other now.
     fn depth_now(&mut self) -> usize {
         self.world.run_for(1_500_000);
         self.world.measure_depth();
@@ -137,7 +137,7 @@ fn play(row: &HostileUpstream, company: Company, seed: u64) {
         play.ask(behind);
     }
     play.world.clients[asker].leaves = row.asker == Asker::Leaves;
-    // Longer than forward-timeout: rows that are never answered.
+    // Longer than forward-timeout: rows without any response.
     play.world.run_for(if row.letter == "E10" { 61_000_000 } else { 100_000 });
     let blamed = play.world.count(|counters| counters.demotions.get());
     let surplus = play.world.count(|counters| counters.surplus.get());
@@ -214,7 +214,7 @@ letters! {
     e28_ends_by_close "E28",
 }
 
-/// E0: depth 1 until 64 clean answers over two connections; nothing ever follows HEAD.
+/// E0: depth 1 until 64 clean responses over two connections; nothing ever follows HEAD.
 #[test]
 fn e0_depth_is_earned() {
     let mut limited = plan(1, 2);
@@ -243,7 +243,8 @@ fn e0_depth_is_earned() {
     world.finish();
 }
 
-/// E1, E2 at the moment of reuse: an answer that is here before its request has left was meant for nobody.
+/// E1, E2 at the moment of reuse: a response that is here before its request was sent was meant for
+/// no one.
 #[test]
 fn e2_second_answer_in_the_turn_of_the_next_request() {
     for mode in [PipelineMode::Off, PipelineMode::Depth(8)] {
@@ -268,7 +269,8 @@ fn e2_second_answer_in_the_turn_of_the_next_request() {
     }
 }
 
-/// E18, E27: whatever a server has left unanswered when it closes is asked again, if it may be, and nothing is lost.
+/// E18, E27: requests that a server has left unanswered when it closes are sent again, if they may
+/// be, and nothing is lost.
 fn play_closing(row: &Closing, seed: u64) {
     let name = format!("{} seed {seed}", row.id);
     let mut rng = Rng(seed);
@@ -330,7 +332,8 @@ fn play_closing(row: &Closing, seed: u64) {
     }
     world.run_for(30_000_000);
     let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
-    // A half answer whose head was delivered can't be taken back: its client is told by the end of the connection.
+    // Half of a response whose head was delivered cannot be taken back: its client sees the end of
+    // the connection.
     let mut cut = 0;
     for (client, nonce) in &asked {
         let at = taken.entry(*client).or_default();
@@ -354,7 +357,8 @@ fn e18_and_e27_servers_that_close() {
     }
 }
 
-/// E18: what must not be repeated is not given to a connection with others on it, so that it survives their end.
+/// E18: a request that must not be repeated is not put on a connection with others, so that it
+/// survives their end.
 #[test]
 fn e18_a_post_is_not_sent_twice() {
     for how in [vec![Do::Rst], vec![Do::Fin]] {
@@ -389,7 +393,8 @@ fn e18_a_post_is_not_sent_twice() {
     }
 }
 
-/// Some servers work on what stands behind an announced end (`Connection: close`): what must not be repeated is never there.
+/// Some servers process requests behind an announced end (`Connection: close`): one that must not
+/// be repeated is never there.
 #[test]
 fn e28_nothing_unsafe_stands_behind_an_announced_end() {
     let mut limited = plan(1, 1);
@@ -423,7 +428,8 @@ fn e28_nothing_unsafe_stands_behind_an_announced_end() {
     world.finish();
 }
 
-/// E5 with requests behind it: a 204 that announces a body ends its connection, whatever the body looks like.
+/// E5 with requests behind it: a 204 that announces a body ends its connection, whatever the body
+/// looks like.
 #[test]
 fn e5_no_content_with_an_answer_as_body_in_a_pipeline() {
     let row = by_id("e5_204_with_an_answer_as_body");

@@ -1,6 +1,7 @@
-//! Proves: what clients do who choose where they go, those of the forward proxy and those that are passed on to where they have connected to, is
-//! charged to the right destination and user, and that all of it is told. That all bytes are charged to some destination is looked at when any test
-//! of this binary finishes.
+//! Proves: the use by clients that choose their own destination, those of the forward proxy and
+//! those that are passed on to their original destination, is charged to the right destination and
+//! user, and all of it is reported. The end of every test of this binary checks that all bytes are
+//! charged to some destination.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn figures(row: &UsedRow) -> (u32, u64, u64, Vec<(&str, u64)>) {
     (row.connections, row.used.requests, row.used.tunnels, row.used.refusals.clone())
 }
 
-/// Requests, a tunnel, refusals of all kinds: each counts for its destination and for who asked.
+/// Requests, a tunnel, refusals of all kinds: each counts for its destination and for its user.
 #[test]
 fn who_did_what() {
     let mut world = world(with_users());
@@ -71,11 +72,12 @@ fn who_did_what() {
     world.finish();
 }
 
-/// A tunnel is a connection of its destination, and its bytes count whoever moves them.
+/// A tunnel is a connection of its destination, and its bytes count whichever side moves them.
 #[test]
 fn tunnels_are_charged() {
     for relayed in [false, true] {
-        // What the driver says that it has moved never comes to the client, which lines of the log are compared with.
+        // The bytes that the driver reports as moved never reach the client, which lines of the log
+        // are compared with.
         let mut world = world(Plan { access_log: None, ..forward() });
         if relayed {
             world.let_relay();
@@ -103,13 +105,13 @@ fn tunnels_are_charged() {
     }
 }
 
-/// A worker without a forward proxy tells nothing of the kind.
+/// A worker without a forward proxy reports nothing of the kind.
 #[test]
 fn a_reverse_proxy_has_no_destinations() {
     assert_eq!(World::simple(1).nodes[0].engine.report().usage, None);
 }
 
-/// A world whose clients of `tcp` are passed on to where they have connected to, one of so many.
+/// A world whose clients of `tcp` are passed on to their original destination, one of this many.
 fn flows_anywhere(destinations: usize) -> World {
     let mut plan = through(Pool::Tcp, destinations);
     plan.upstreams[1].pool = Pool::Tcp;
@@ -120,7 +122,7 @@ fn flows_anywhere(destinations: usize) -> World {
     world
 }
 
-/// A new client that wants to this address, after so long.
+/// Returns a new client for this destination, after this time.
 fn client_to(world: &mut World, destination: SocketAddr, later_us: u64) -> usize {
     world.destination = Some(destination);
     let client = world.client();
@@ -132,7 +134,8 @@ fn bytes(row: &UsedRow) -> (u64, u64) {
     (row.used.bytes_out, row.used.bytes_in)
 }
 
-/// Connections of `tcp` count where they go to, while they last and at their end; who comes to nobody counts by why.
+/// Connections of `tcp` count at their target, while they last and at their end; a client without a
+/// server counts by the reason.
 #[test]
 fn connections_are_charged_to_where_they_go() {
     let mut world = flows_anywhere(4);
@@ -152,7 +155,7 @@ fn connections_are_charged_to_where_they_go() {
     world.servers[2].door = Door::Mute;
     (0..3).for_each(|_| _ = client_to(&mut world, at(1), 1000));
     client_to(&mut world, at(2), 10 * SECOND_US);
-    // One that leaves before is nobody's refusal.
+    // A client that leaves before is no refusal.
     let left = client_to(&mut world, at(2), 1000);
     assert_eq!(figures(row(&told(&world).0, &name(2))).0, 1, "it is being connected");
     world.reset(left);
@@ -160,7 +163,7 @@ fn connections_are_charged_to_where_they_go() {
     world.is_own = true;
     client_to(&mut world, own, 1000);
     world.is_own = false;
-    // One that goes to a server of the configuration, which is where it wanted to as well.
+    // A client that is sent to a server of the configuration, which is its destination as well.
     world.serves = Serves::Tcp(1);
     let named = client_to(&mut world, at(3), 1000);
     world.moved = (5, 5);
@@ -176,7 +179,7 @@ fn connections_are_charged_to_where_they_go() {
     world.finish();
 }
 
-/// Whom there is no room for never sets out, and is counted as that.
+/// A client without room never sets out, and is counted as such.
 #[test]
 fn who_finds_no_room_is_refused_by_where_he_wanted_to() {
     let mut world = flows_anywhere(2);
@@ -191,7 +194,8 @@ fn who_finds_no_room_is_refused_by_where_he_wanted_to() {
     world.finish();
 }
 
-/// Requests count where their client has connected to, whatever they say; errors by why, for those that were to go there.
+/// Requests count at their client's original destination, whatever they say; errors by reason, for
+/// those that were meant for there.
 #[test]
 fn requests_are_charged_to_where_their_client_went() {
     let mut world = World::started(through(Pool::Pinned, 3), 1, 1);
@@ -214,7 +218,7 @@ fn requests_are_charged_to_where_their_client_went() {
     (0..2).for_each(|n| world.get(own, &format!("{n:08}")));
     world.run_for(1000);
     assert_eq!((world.clients[refused].statuses(), world.clients[own].statuses()), (vec![502], vec![421; 2]));
-    // Nobody knows where it wanted to.
+    // The original destination is unknown.
     world.destination = None;
     let unknown = world.client();
     world.get(unknown, "00000002");
@@ -229,7 +233,7 @@ fn requests_are_charged_to_where_their_client_went() {
     world.finish();
 }
 
-/// Where others stand in, what becomes of a request there is not the destination's.
+/// With a fallback, the fate of a request there is not the destination's.
 #[test]
 fn who_stands_in_is_no_destination() {
     let mut plan = through(Pool::Pinned, 2);
@@ -256,7 +260,7 @@ fn who_stands_in_is_no_destination() {
     world.finish();
 }
 
-/// A connection that goes to another worker is counted there from then on.
+/// A connection that moves to another worker is counted there from then on.
 #[test]
 fn who_moves_is_counted_where_he_is() {
     let mut world = World::started(through(Pool::Pinned, 1), 2, 1);

@@ -1,6 +1,7 @@
-//! Proves: a route with `users` takes requests of those only who have shown by name and password who they are, by HTTP/1.1 and HTTP/2, in
-//! the order of requests, with bodies and without; servers don't see the password; what is good is remembered for a connection and not
-//! longer than it is. How: the test itself is the side thread. docs/basic-auth.md.
+//! Proves: a route with `users` accepts only requests with a valid name and password, by HTTP/1.1
+//! and HTTP/2, in the order of requests, with bodies and without. Servers do not see the password;
+//! a valid result is remembered for a connection and not beyond its validity. How: the test itself
+//! is the side thread. docs/semantics.md §14.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const BOB: &str = "Authorization: Basic Ym9iOnB3\r\n"; // bob:pw
 const ANN_VALUE: &str = "Basic YW5uOnNlY3JldA==";
 const BOB_VALUE: &str = "Basic Ym9iOnB3";
 
-/// All below `/in` is for users; servers are told who they are.
+/// Everything below `/in` is for users; servers get their names.
 fn guarded(passes_on: bool) -> Plan {
     guarded_by("users", passes_on)
 }
@@ -47,7 +48,7 @@ fn ann() -> Arc<User> {
     Arc::new(User::new("ann"))
 }
 
-/// Answers the oldest verification that is open, and tells who was asked for.
+/// Answers the oldest open verification, and returns its credentials.
 fn judge(world: &mut World, verdict: Result<&Arc<User>, Unverified>) -> Credentials {
     assert!(!world.errands.is_empty(), "nothing is asked");
     let (node, errand) = world.errands.remove(0);
@@ -82,7 +83,7 @@ fn who_does_not_show_himself_gets_a_challenge() {
             assert_eq!(reply.fields.all("www-authenticate"), ["Basic realm=\"a b\", charset=\"UTF-8\""]);
             assert_eq!(reply.body.text(), "<p>Who?</p>");
         }
-        // HEAD has no content, and what is not asked for by name is open.
+        // HEAD has no content, and a route without users is open.
         world.ask(client, "HEAD", "/in", "");
         ask(&mut world, client, "/v?n=00000001", BOB);
         assert_eq!(world.clients[client].statuses()[6..], [401, 200]);
@@ -98,7 +99,8 @@ fn who_does_not_show_himself_gets_a_challenge() {
     }
 }
 
-/// The server learns the name, not the password; the connection is believed until it shows something else or the user is revoked.
+/// The server learns the name, not the password; the connection is trusted until it shows other
+/// credentials or the user is revoked.
 #[test]
 fn who_was_good_is_remembered_by_the_connection() {
     for passes_on in [false, true] {
@@ -117,7 +119,7 @@ fn who_was_good_is_remembered_by_the_connection() {
             assert_eq!(request.fields.all("authorization"), expected);
         }
         assert!(world.lines.iter().all(|line| line.ends_with(" 200 ann -")), "{:?}", world.lines);
-        // Another connection, another password, a user who is revoked: each is asked for.
+        // Another connection, another password, a revoked user: each is verified.
         ask(&mut world, other, "/in/v?n=00000006", ANN);
         judge(&mut world, Err(Unverified::NoRoom));
         assert_eq!(world.clients[other].statuses(), [503]);
@@ -128,7 +130,7 @@ fn who_was_good_is_remembered_by_the_connection() {
         assert_eq!(world.clients[other].statuses(), [503, 200, 401]);
         who.revoke();
         ask(&mut world, client, "/in/v?n=00000009", ANN);
-        // Revoked while the verdict was on its way: asked once more.
+        // Revoked while the verdict was in flight: verified once more.
         judge(&mut world, Ok(&who));
         judge(&mut world, Ok(&ann()));
         assert_eq!(world.clients[client].statuses(), [200; 6]);
@@ -136,7 +138,8 @@ fn who_was_good_is_remembered_by_the_connection() {
     }
 }
 
-/// Requests behind one that waits wait as well, those before it don't, and answers come in order.
+/// Requests behind one that waits wait as well, those before it do not, and responses come in
+/// order.
 #[test]
 fn answers_keep_their_order() {
     let who = ann();
@@ -161,7 +164,7 @@ fn answers_keep_their_order() {
     }
 }
 
-/// A client that has sent all and closed its side gets what it asked for.
+/// A client that has sent everything and closed its side gets its responses.
 #[test]
 fn a_client_that_says_nothing_more_is_answered() {
     let mut world = World::started(guarded(false), 1, 1);
@@ -185,7 +188,8 @@ fn a_client_that_says_nothing_more_is_answered() {
     world.finish();
 }
 
-/// Nothing invites a body before the verdict. One that is small is read before it is refused, and the connection goes on.
+/// Nothing invites a body before the verdict. A small one is read before it is refused, and the
+/// connection continues.
 #[test]
 fn bodies_wait_too() {
     let post = |world: &mut World, client: usize, fields: &str, length: usize| {
@@ -209,7 +213,7 @@ fn bodies_wait_too() {
         let who = ann();
         judge(&mut world, if is_good { Ok(&who) } else { Err(Unverified::Wrong) });
         if expects {
-            // Its server says nothing about the body.
+            // Its server has no opinion on the body.
             world.run_for(1_100_000);
             assert_eq!(world.clients[client].interim(), if is_good { &[100][..] } else { &[] });
             if is_good {
@@ -229,7 +233,7 @@ fn bodies_wait_too() {
     }
 }
 
-/// Streams wait each by itself; whom the connection has shown to be counts for all of them.
+/// Streams wait separately; the connection's credentials count for all of them.
 #[test]
 fn streams_are_judged_one_by_one() {
     let mut world = World::started(guarded(false), 1, 1);
@@ -257,7 +261,7 @@ fn streams_are_judged_one_by_one() {
     }
     let refused = world.stream_reply(client, 3).expect("an answer");
     assert_eq!(refused.fields.all("www-authenticate").len(), 1);
-    // What was refused has used nothing up: the window of the connection is 1 MiB, and this is more.
+    // Refused bodies have used nothing up: the window of the connection is 1 MiB, and this is more.
     for n in 0..20 {
         let stream = 13 + 2 * n;
         let value = if n % 2 == 0 { BOB_VALUE } else { ANN_VALUE };
@@ -275,7 +279,8 @@ fn streams_are_judged_one_by_one() {
     world.finish();
 }
 
-/// Without any verdict a client is told so, and what it has sent behind is never read; a verdict that comes later is nobody's.
+/// Without any verdict a client hears so, and its bytes behind are never read; a later verdict has
+/// no effect.
 #[test]
 fn a_verdict_that_does_not_come() {
     let mut world = World::started(guarded(false), 1, 1);
@@ -291,7 +296,7 @@ fn a_verdict_that_does_not_come() {
     world.finish();
 }
 
-/// Streams go on after one that had no verdict: what comes for that lets in none of them.
+/// Streams continue after one that had no verdict: its late verdict admits none of them.
 #[test]
 fn a_verdict_that_comes_too_late_for_its_stream() {
     let mut world = World::started(guarded(false), 1, 1);
@@ -308,7 +313,7 @@ fn a_verdict_that_comes_too_late_for_its_stream() {
     world.finish();
 }
 
-/// A verdict on what one request has shown lets in no later one of its connection.
+/// A verdict on the credentials of one request admits no later one of its connection.
 #[test]
 fn a_verdict_is_for_the_request_that_asked() {
     let mut world = World::started(guarded(false), 1, 1);
@@ -327,7 +332,8 @@ fn a_verdict_is_for_the_request_that_asked() {
     world.finish();
 }
 
-/// A 401 says what is wanted (RFC 9110 §15.5.2). Where rules can't be applied to a request, it is told that.
+/// A 401 says what is required (RFC 9110 §15.5.2). If rules cannot be applied to a request, its
+/// client learns that.
 #[test]
 fn no_401_is_without_a_challenge() {
     let mut plan = guarded(false);
@@ -347,7 +353,8 @@ fn no_401_is_without_a_challenge() {
     world.finish();
 }
 
-/// What was routed before a reload is finished by the rules that were then. Another file asks anew.
+/// A request that was routed before a reload is finished by the rules of that time. Another file
+/// starts a new verification.
 #[test]
 fn a_reload_while_a_verdict_is_awaited() {
     let mut world = World::started(guarded(false), 1, 1);

@@ -1,5 +1,6 @@
-//! Proves: what one worker finds out about a server that does not bear several requests at once all know, also those that begin anew; a verdict
-//! that was kept holds before anything is sent behind anything; an operator ends it. docs/pipelining-trust.md#verdicts
+//! Proves: when one worker finds that a server cannot handle several requests at once, all know it,
+//! including restarted ones; a kept verdict holds before anything is sent behind anything; an
+//! operator ends it. docs/pipelining.md#verdicts
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::verdict::Verdict;
@@ -17,7 +18,7 @@ fn trust(world: &World, node: usize) -> TrustState {
     world.nodes[node].engine.report().servers[0].trust
 }
 
-/// What a worker has told since it was last asked.
+/// Returns the events of a worker since the last call.
 fn told(world: &mut World, node: usize) -> Vec<What> {
     let engine = &mut world.nodes[node].engine;
     std::iter::from_fn(|| engine.take_event()).map(|event| event.what).collect()
@@ -43,7 +44,7 @@ fn what_one_worker_finds_all_know() {
     let seen = [told(&mut world, 0), told(&mut world, 1)].concat();
     let count = |what: What| seen.iter().filter(|seen| **seen == what).count();
     assert_eq!((count(What::Judged(UNFIT)), count(What::Unfit(Doubt::FailsRehearsal)), seen.len()), (2, 1, 3));
-    // Also who has seen nothing of it.
+    // Also a worker that has seen nothing of it.
     world.begin_anew(1);
     world.settle();
     assert_eq!(trust(&world, 1), TrustState::Unfit);
@@ -61,7 +62,7 @@ fn one_that_was_kept_holds_from_the_first_request_until_it_is_cleared() {
     for (verdict, state) in [(UNFIT, TrustState::Unfit), (Verdict::Surplus(None), TrustState::Surplus)] {
         let mut world = World::started(adaptive(), 1, 1);
         restore_verdicts(&mut world.nodes[0].engine, &[(0, verdict)]);
-        // A server that there is not.
+        // A server that does not exist.
         restore_verdicts(&mut world.nodes[0].engine, &[(7, verdict)]);
         ask_often(&mut world, 60, "");
         assert_eq!((trust(&world, 0), rehearsals(&world)), (state, 0));
@@ -73,7 +74,7 @@ fn one_that_was_kept_holds_from_the_first_request_until_it_is_cleared() {
     }
 }
 
-/// One that may have mixed answers up stays one that has.
+/// One that may have mixed responses up keeps that verdict.
 #[test]
 fn the_worse_verdict_holds() {
     let mut world = World::started(adaptive(), 1, 1);

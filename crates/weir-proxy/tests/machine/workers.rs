@@ -1,5 +1,6 @@
-//! Proves: with fewer connections than workers, requests, bodies, answers, cancellations and doubts cross by mail, and
-//! nothing of it differs from one worker. docs/internals/workers.md#how-workers-share-connections
+//! Proves: with fewer connections than workers, requests, bodies, responses, cancellations and
+//! doubts cross by mail, with the same results as with one worker.
+//! ARCHITECTURE.md#how-workers-share-connections
 
 use weir_check::upstreams::{check_honest, honest_answer};
 
@@ -66,7 +67,7 @@ fn uploads_cross_workers() {
         send_body(&mut world, client, &body, chunked);
         world.settle();
         assert!(world.clients[client].unread() > 200_000, "read although the server takes nothing");
-        // What was sent to the deaf server is lost to the judge, so it starts anew.
+        // Bytes that were sent to the deaf server are lost to the judge, so it starts over.
         world.reset(client);
         world.settle();
         world.servers[0].deaf = false;
@@ -84,7 +85,8 @@ fn uploads_cross_workers() {
     }
 }
 
-/// Clients that leave: what they asked is cancelled where it is, waiting or sent, and their answers reach nobody.
+/// Clients that leave: their requests are cancelled where they are, waiting or sent, and their
+/// responses reach no client.
 #[test]
 fn cancellations_cross_workers() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -132,7 +134,8 @@ fn broken_uploads_end_their_connection() {
     }
 }
 
-/// One that has to wait for an answer under way, on the only connection, does not touch that.
+/// A request that has to wait for a response in progress, on the only connection, does not touch
+/// that.
 #[test]
 fn a_broken_upload_behind_an_answer_waits_for_its_end() {
     for workers in [1, 2] {
@@ -184,7 +187,7 @@ fn doubt_crosses_workers() {
         };
         assert!(burst(&mut world, 100) > 1);
         let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].node == 0).unwrap();
-        // Not right behind an answer: that would last.
+        // Not right behind a response: that would last.
         world.run_for(1_000);
         world.say(conn, Do::Bytes(text));
         world.run_for(100_000);
@@ -198,7 +201,7 @@ fn doubt_crosses_workers() {
     }
 }
 
-/// A server that is down for one worker is down for the other; when it comes back, both are served.
+/// A server that is down for one worker is down for the other; when it recovers, both are served.
 #[test]
 fn a_server_that_is_down_for_two_workers() {
     let mut world = World::new(plan(1, 1), 2, 1);
@@ -220,14 +223,14 @@ fn a_server_that_is_down_for_two_workers() {
     world.finish();
 }
 
-/// A request that another worker was asked for finds that its server can't be reached any more: it goes to one that can, whoever
-/// has its connections.
+/// A request that was passed to another worker finds that its server cannot be reached any more: it
+/// moves to one that can, whichever worker has its connections.
 #[test]
 fn a_server_that_dies_while_a_request_is_in_the_mail() {
     for connections in [1, 2] {
         let mut world = World::started(plan(2, connections), 2, 1);
         let clients = [world.client_of(0), world.client_of(0)];
-        // As in a worker that takes the last connection of another for lost, and asks that one.
+        // As in a worker that considers the last connection of another lost, and asks that one.
         for conn in world.open_conns() {
             if world.conns[conn].server == 1 && world.conns[conn].node == 0 {
                 world.say(conn, Do::Fin);
@@ -254,7 +257,8 @@ fn a_server_that_dies_while_a_request_is_in_the_mail() {
     }
 }
 
-/// Where the one server that is left is full, a request that comes back is refused: it doesn't go to and fro between workers.
+/// If the one remaining server is full, a request that is returned is refused: it does not move to
+/// and fro between workers.
 #[test]
 fn what_nobody_can_take_does_not_go_to_and_fro() {
     let mut two = plan(2, 1);
@@ -277,7 +281,7 @@ fn what_nobody_can_take_does_not_go_to_and_fro() {
     world.finish();
 }
 
-/// Losses across workers: what may be repeated is, what may not gets 502, each once.
+/// Losses across workers: repeatable requests are repeated, others get 502, each once.
 #[test]
 fn losses_cross_workers() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -297,8 +301,9 @@ fn losses_cross_workers() {
     world.finish();
 }
 
-/// docs/hostile.md K3. What was said to a worker before it lost everything is not taken for answers to its new clients, whose
-/// requests have the names of earlier ones; also when it happens again before the first time is known everywhere.
+/// docs/hostile.md K3. Messages that were sent to a worker before it lost everything are not
+/// mistaken for responses to its new clients, whose requests have the names of earlier ones; also
+/// when it happens again before the first time is known everywhere.
 #[test]
 fn k3_a_new_life_does_not_listen_to_the_old_one() {
     for lives in [1, 2] {
@@ -329,7 +334,8 @@ fn k3_a_new_life_does_not_listen_to_the_old_one() {
     }
 }
 
-/// docs/hostile.md K3. Two workers lose everything, one of them with the welcome for the other: they listen to each other again.
+/// docs/hostile.md K3. Two workers lose everything, one of them with the welcome for the other:
+/// they listen to each other again.
 #[test]
 fn k3_a_welcome_that_is_lost_leaves_no_strangers() {
     for (first, second) in [(0, 1), (1, 0)] {
@@ -347,8 +353,8 @@ fn k3_a_welcome_that_is_lost_leaves_no_strangers() {
     }
 }
 
-/// docs/hostile.md K3. When the worker that owns the connection loses everything, what clients of others had asked there goes again if it
-/// may; the rest gets 502, in its place.
+/// docs/hostile.md K3. When the worker that owns the connection loses everything, requests of other
+/// workers' clients there are sent again if they may be; the rest gets 502, in its place.
 #[test]
 fn k3_clients_of_other_workers_are_answered_where_that_may_be() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -373,7 +379,8 @@ fn k3_clients_of_other_workers_are_answered_where_that_may_be() {
     world.finish();
 }
 
-/// docs/hostile.md K3. An answer that has begun there, but waits for its turn here, is asked for again: its client has nothing of it.
+/// docs/hostile.md K3. A response that has begun there, but waits for its turn here, is requested
+/// again: its client has nothing of it.
 #[test]
 fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
     let mut world = World::started(plan(2, 1), 2, 1);
@@ -396,7 +403,8 @@ fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
     world.finish();
 }
 
-/// docs/hostile.md K3, E19. A request may be what a worker dies of: it goes again once, not from one worker to the next.
+/// docs/hostile.md K3, E19. A worker may die because of a request: it is sent again once, not from
+/// one worker to the next.
 #[test]
 fn k3_a_request_that_may_kill_workers_goes_again_once() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -415,7 +423,8 @@ fn k3_a_request_that_may_kill_workers_goes_again_once() {
     world.finish();
 }
 
-/// docs/hostile.md K3. What the other worker had not even been asked for goes again whatever it is.
+/// docs/hostile.md K3. A request that the other worker had not even received is sent again whatever
+/// it is.
 #[test]
 fn k3_what_was_not_mailed_yet_is_safe() {
     let mut world = World::started(plan(1, 1), 2, 1);

@@ -1,8 +1,8 @@
-//! A world in memory for the engine: clients, servers, other workers and a clock that stands still until told.
+//! A world in memory for the engine: clients, servers, other workers and a clock that only moves on request.
 //!
-//! Every byte towards a server goes through the judge of requests, every byte towards a client through the judge of
+//! Every byte towards a server passes through the judge of requests, every byte towards a client through the judge of
 //! replies; commands that a driver forbids (two sends at a time, sends on closed connections) fail the test. One turn
-//! of an engine is what the worker's loop does with a driver.
+//! of an engine does the same as the worker's loop with a driver.
 
 mod clients;
 pub mod http2;
@@ -59,20 +59,20 @@ impl Rng {
     }
 }
 
-/// What a server does next on one connection.
+/// The next action of a server on one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Do {
-    /// Writes bytes; the oldest unanswered request has its final answer with them.
+    /// Writes bytes that contain the final response to the oldest unanswered request.
     Answer(Vec<u8>),
     /// Writes bytes that answer nothing (yet).
     Bytes(Vec<u8>),
-    /// Answers with 101 and speaks another protocol from here on.
+    /// Responds with 101 and speaks another protocol from here on.
     Switch(Vec<u8>),
     /// Lets time pass.
     Delay(u64),
     /// Waits until this client has a reply, or at least the beginning of one.
     AwaitReply(usize),
-    /// Waits until something has arrived on the connection so often.
+    /// Waits until this many arrivals on the connection.
     AwaitArrival(usize),
     Fin,
     Rst,
@@ -86,17 +86,17 @@ pub struct Seen<'a> {
     pub conn: usize,
     pub request: &'a Request,
     pub complete: bool,
-    /// The server has not done yet what others before it on the connection demand.
+    /// Actions for earlier requests on the connection are still pending.
     pub behind: bool,
     pub now_us: u64,
-    /// How often something had arrived on the connection, with this.
+    /// The number of arrivals on the connection, including this.
     pub arrival: usize,
 }
 
-/// A server's answer to a request; None while it wants to see more of it (or never answers).
+/// A server's response to a request; None while it wants to see more of it (or never responds).
 pub type Serve = Box<dyn FnMut(&Seen<'_>) -> Option<Vec<Do>>>;
 
-/// How a server meets connects.
+/// How a server handles connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     Open,
@@ -105,7 +105,7 @@ pub enum Door {
     Mute,
     /// Accepts and closes at once.
     Slams,
-    /// Connects can't even be begun: its family of addresses is not to be had.
+    /// Connects cannot even begin: its address family is not available.
     Absent,
 }
 
@@ -130,7 +130,7 @@ pub struct Conn {
     pub node: usize,
     pub server: usize,
     token: u64,
-    /// What it began with.
+    /// The announcement that it began with.
     pub announcement: Option<Announcement>,
     connected: bool,
     /// weir closed it.
@@ -142,9 +142,9 @@ pub struct Conn {
     pub judge: StrictRequests,
     /// Complete requests so far.
     pub requests: Vec<Request>,
-    /// Most unanswered requests at a time since this was last set to 0.
+    /// Most unanswered requests at a time since the last reset to 0.
     pub depth: usize,
-    /// How often something has arrived.
+    /// The number of arrivals.
     arrivals: usize,
     /// Bytes of a tunnel that arrived.
     pub tunnel: Vec<u8>,
@@ -157,9 +157,9 @@ pub struct Conn {
     pub sending: bool,
     /// Times that weir acknowledged at once.
     pub acknowledged: usize,
-    /// What becomes of what weir sends on it; what is unheard does not arrive.
+    /// The fate of weir's sends on it; unheard ones do not arrive.
     pub delivery: Delivery,
-    /// Times that weir asked for that.
+    /// Times that weir examined them.
     pub examined: usize,
     sent_ok: bool,
     head_answered: bool,
@@ -184,17 +184,17 @@ impl Conn {
 /// One client connection.
 pub struct Client {
     pub node: usize,
-    /// From which it comes.
+    /// Its source port.
     pub port: u16,
     token: u64,
     pending: VecDeque<Incoming>,
-    /// What it sends has time.
+    /// Its input may be deferred.
     pub deferred: bool,
     receiving: bool,
-    /// Segments that come whatever weir wants by then: of [`World::takes_at_once`].
+    /// Segments that arrive whatever weir wants by then: from [`World::takes_at_once`].
     taken_at_once: usize,
     judge: StrictReplies,
-    /// Of one that speaks HTTP/2 and is judged here.
+    /// For a client of HTTP/2 that is judged here.
     pub frames: Option<http2::Frames>,
     pub replies: Vec<Reply>,
     /// How weir ended it, if it did.
@@ -203,7 +203,7 @@ pub struct Client {
     pub closed: bool,
     /// weir closed it with a reset.
     pub was_reset: bool,
-    /// Left by itself.
+    /// It left.
     pub gone: bool,
     /// Resets when the first bytes of a reply arrive.
     pub leaves: bool,
@@ -211,11 +211,11 @@ pub struct Client {
     sending: Option<Out>,
     /// Bytes behind a 101.
     pub tunnel: Vec<u8>,
-    /// What one that speaks HTTP/2 and is judged by its test has got and that has not taken.
+    /// The received bytes of an HTTP/2 client that is judged by its test, which the test has not taken.
     pub raw: Option<Vec<u8>>,
     /// All bytes that weir has handed over.
     pub taken: u64,
-    /// What it has acknowledged, if the kernel knows.
+    /// The bytes that it has acknowledged, if the kernel knows.
     pub acked: Option<u64>,
     /// The kernel has something for it that it has not acknowledged.
     pub is_taking: bool,
@@ -236,7 +236,7 @@ impl Client {
         self.judge.interim()
     }
 
-    /// What the engine calls it.
+    /// Returns its name in the engine.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -261,7 +261,7 @@ pub struct Node {
     inbox: VecDeque<(u16, Post)>,
     /// Posts for this worker are held back.
     pub mail_stopped: bool,
-    /// It has no room for posts: they stay with their senders.
+    /// It has no room for posts: they remain with their senders.
     pub mail_full: bool,
     pub parts: Parts,
     lives: u32,
@@ -281,7 +281,7 @@ pub enum Cut {
     Random,
 }
 
-/// All of it.
+/// The whole world.
 pub struct World {
     pub now_us: u64,
     pub rng: Rng,
@@ -294,43 +294,44 @@ pub struct World {
     pub cut_upstream: Cut,
     /// Deliver the input of clients and servers in random order and portions.
     pub shuffled: bool,
-    /// A receive that is switched on takes up to [`AT_ONCE`] segments that are there, also when it is switched off in the same turn.
+    /// A receive that is switched on takes up to [`AT_ONCE`] available segments, even if it is switched off in the same
+    /// turn.
     pub takes_at_once: bool,
     /// Pass large pieces by reference.
     pub shared: bool,
-    /// Whether the worker's core receives the packets of a connection (by number). Nobody knows unless this is set.
+    /// Whether the worker's core receives the packets of a connection (by number). Unknown unless this is set.
     pub near: Option<fn(usize) -> bool>,
     timers: BTreeMap<u64, ()>,
     /// Tunnels that the driver has: client and connection.
     pub relays: Vec<(usize, usize)>,
     /// Those whose cores were compared.
     pub compared: Vec<(usize, usize)>,
-    /// How often it was asked what one of them has moved.
+    /// How often a relay was looked at.
     pub looks: usize,
-    /// Connections of flows that the kernel was told to ask for, in order.
+    /// Connections of flows that the kernel was told to probe, in order.
     pub kept_alive: Vec<usize>,
-    /// What it says that each of them has moved.
+    /// The bytes that each of them is reported to have moved.
     pub moved: (u64, u64),
-    /// So many connects can be begun; None: any number.
+    /// Number of connects that can begin; None: any.
     pub descriptors: Option<usize>,
-    /// And whether one of both sides has ended.
+    /// Whether one of both sides is reported to have ended.
     pub half_closed: bool,
-    /// Where engines connected to, in their order.
+    /// The destinations of connects, in order.
     pub connects: Vec<SocketAddr>,
-    /// And from where.
+    /// Their sources.
     pub ways: Vec<Option<Way>>,
-    /// An address that connects can't come from; true: it is found out when they are made.
+    /// An address that connects cannot come from; true: this is found out when they are made.
     pub taken: Option<(SocketAddr, bool)>,
-    /// Where new clients have connected to, when that is not weir.
+    /// The original destination of new clients, if that is not weir.
     pub destination: Option<SocketAddr>,
-    /// That is weir after all.
+    /// The destination is weir after all.
     pub is_own: bool,
-    /// What engines asked of the side thread, as far as no test has taken it.
+    /// Errands of engines for the side thread that no test has taken.
     pub errands: Vec<(usize, Errand)>,
-    /// What engines want encoded elsewhere stays in `jobs`, until a test has it done.
+    /// Encodings on another thread remain in `jobs`, until a test has them done.
     pub encodes_elsewhere: bool,
     pub jobs: VecDeque<(usize, Box<Job>)>,
-    /// Servers speak something else than HTTP from the beginning on: what arrives is in [`Conn::tunnel`].
+    /// Servers do not speak HTTP from the beginning on: received bytes are in [`Conn::tunnel`].
     pub raw: bool,
     /// What the listener of new clients serves.
     pub serves: Serves,
@@ -342,7 +343,7 @@ pub struct World {
     pub lines: Vec<String>,
 }
 
-/// What lines of the access log say unless a test wants something else; [`World::finish`] judges them.
+/// The format of the access log unless a test sets another; [`World::finish`] judges the lines.
 pub const LINE: &str =
     "$realip_remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
 
@@ -352,7 +353,7 @@ pub fn access_log(format: &str) -> AccessPlan {
     AccessPlan { destination: Destination::Stdout, template }
 }
 
-/// A plan with one upstream of so many servers, with so many connections each, made in advance.
+/// A plan with one upstream of this many servers, with this many connections each, made in advance.
 pub fn plan(servers: usize, connections: u32) -> Plan {
     let servers = (0..servers)
         .map(|n| {
@@ -371,14 +372,14 @@ pub fn plan(servers: usize, connections: u32) -> Plan {
 }
 
 impl Node {
-    /// What it counts of servers.
+    /// Returns its counters for servers.
     pub fn stats(&self) -> &[Arc<ServerStats>] {
         &self.parts.servers
     }
 }
 
 impl World {
-    /// Engines for this plan; servers answer honestly until told otherwise.
+    /// Engines for this plan; servers respond honestly until the test changes that.
     pub fn new(mut plan: Plan, workers: u16, seed: u64) -> World {
         if let Some(cache) = &mut plan.cache {
             cache.open([seed, 7], usize::from(workers));
@@ -467,7 +468,7 @@ impl World {
         world
     }
 
-    /// Drivers move the bytes of tunnels: call it first.
+    /// Drivers move the bytes of tunnels: has to be called first.
     pub fn let_relay(&mut self) {
         for node in &mut self.nodes {
             node.parts.relays = true;
@@ -475,7 +476,7 @@ impl World {
         }
     }
 
-    /// The driver tells that a tunnel is over.
+    /// The driver reports that a tunnel is over.
     pub fn end_relay(&mut self, client: usize, by_client: bool) {
         let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
         let engine = &mut self.nodes[node].engine;
@@ -485,7 +486,7 @@ impl World {
         self.act(node);
     }
 
-    /// The driver tells that the relay of a client of `tcp` is over.
+    /// The driver reports that the relay of a client of `tcp` is over.
     pub fn end_flow(&mut self, client: usize, over: Over) {
         let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
         let engine = &mut self.nodes[node].engine;
@@ -516,7 +517,7 @@ impl World {
         self.act(node);
     }
 
-    /// The same in the middle of a turn: it has read its mail, and what it was going to say of it is lost too.
+    /// Likewise in the middle of a turn: it has read its mail, and its pending messages about it are lost as well.
     pub fn begin_anew_after_mail(&mut self, node: usize) {
         while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
             self.nodes[node].engine.deliver(from, post);
@@ -524,7 +525,7 @@ impl World {
         self.begin_anew(node);
     }
 
-    /// Tells an engine what has become of an errand.
+    /// Reports the result of an errand to an engine.
     pub fn news(&mut self, node: usize, news: News) {
         self.nodes[node].engine.begin_turn(self.now_us);
         self.nodes[node].engine.on_news(news);
@@ -532,13 +533,13 @@ impl World {
         self.act(node);
     }
 
-    /// The oldest job is done elsewhere, and its engine hears of it.
+    /// The oldest job is done elsewhere, and its engine gets the result.
     pub fn encode(&mut self) {
         let (node, job) = self.jobs.pop_front().expect("a job");
         self.give_back(node, job.run());
     }
 
-    /// All jobs are done, and those that follow from that.
+    /// All jobs are done, and those that follow from them.
     pub fn encode_all(&mut self) {
         while !self.jobs.is_empty() {
             self.encode();
@@ -546,12 +547,12 @@ impl World {
         }
     }
 
-    /// An engine hears what has become of a job.
+    /// An engine gets the result of a job.
     pub fn give_back(&mut self, node: usize, encoded: Box<Encoded>) {
         self.news(node, News::Encoded(encoded));
     }
 
-    /// What all servers do.
+    /// Sets the behaviour of all servers.
     pub fn serve(&mut self, serve: impl FnMut(&Seen<'_>) -> Option<Vec<Do>> + 'static) {
         self.servers[0].serve = Box::new(serve);
     }
@@ -561,12 +562,12 @@ impl World {
         self.nodes.iter().map(|node| of(&node.counters)).sum()
     }
 
-    /// Sum of what all engines count of a server.
+    /// Returns the sum of a counter of all engines for a server.
     pub fn count_of(&self, server: usize, of: impl Fn(&ServerStats) -> u64) -> u64 {
         self.nodes.iter().map(|node| of(&node.parts.servers[server])).sum()
     }
 
-    /// What is counted by server adds up to what is counted in all, and reports say what the gauges say.
+    /// Checks that counts by server add up to the totals, and that reports agree with the gauges.
     fn check_figures(&self) {
         type Pair = (fn(&Counters) -> u64, fn(&ServerStats) -> u64);
         let pairs: [Pair; 18] = [
@@ -608,7 +609,7 @@ impl World {
             self.count(|all| all.upstream_connections.get()),
             "upstream_connections"
         );
-        // What servers of upstreams that lead anywhere have moved is what their destinations have.
+        // The bytes of servers whose upstreams lead anywhere equal those of their destinations.
         let usage: Vec<_> = reports.iter().filter_map(|report| report.usage.as_ref()).collect();
         let bytes = |of: fn(&Use) -> u64| -> u64 {
             let tables = || usage.iter().map(|usage| &usage.destinations);
@@ -649,14 +650,14 @@ impl World {
         assert_eq!(self.count(|counters| counters.client_connections.get()), 0, "client_connections");
         assert_eq!(self.count(|counters| counters.tunnels.get()), 0, "tunnels");
         self.judge_lines();
-        // What waited for answers that nobody wants goes at the latest when the next answer or its end comes.
+        // Requests that wait for unwanted responses end at the latest when the next response or its end comes.
         assert!(self.count(|counters| counters.in_flight.get()) < 1 << 60, "in_flight below zero");
         assert_eq!(self.count(|counters| counters.queue_waiting.get()), 0, "queue_waiting");
         self.check_figures();
     }
 }
 
-/// What the access log must say, in a world whose lines are like [`LINE`].
+/// Checks of the access log, in a world whose lines are like [`LINE`].
 impl World {
     fn says_line(&self) -> bool {
         let as_usual = |node: &Node| node.parts.plan.access_log == Some(access_log(LINE));
@@ -698,12 +699,12 @@ impl World {
     }
 }
 
-/// The honest answer to any request.
+/// The honest response to any request.
 pub fn honest(seen: &Seen<'_>) -> Option<Vec<Do>> {
     seen.complete.then(|| vec![Do::Answer(answer(seen.request))])
 }
 
-/// What an honest server says: to HEAD without the body.
+/// The response of an honest server: to HEAD without the body.
 pub fn answer(request: &Request) -> Vec<u8> {
     let mut bytes = weir_check::upstreams::honest_answer(request.nonce());
     if request.method == "HEAD" {

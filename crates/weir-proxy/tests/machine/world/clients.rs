@@ -1,4 +1,4 @@
-//! What clients do in the world, and what they get.
+//! Actions of clients in the world, and their results.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ impl World {
         self.accept(node, Protocols::default())
     }
 
-    /// The same of one that speaks HTTP/2 alone: what it gets is in [`Client::raw`].
+    /// A new client that speaks HTTP/2 only: its received bytes are in [`Client::raw`].
     pub fn client_of_http2(&mut self, node: usize) -> usize {
         let client = self.accept(node, Protocols { http1: false, http2: true });
         self.clients[client].raw = Some(Vec::new());
         client
     }
 
-    /// A new client of an engine that speaks these.
+    /// A new client of an engine that speaks these protocols.
     pub(super) fn accept(&mut self, node: usize, protocols: Protocols) -> usize {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
@@ -59,7 +59,7 @@ impl World {
             acked: None,
             is_taking: false,
         });
-        // A server is connected to at once, or the client is read when that is said.
+        // A server is connected at once, or the client is read on request.
         if Token::is_flow(token) {
             self.clients[number].receiving = false;
             self.act(node);
@@ -77,8 +77,8 @@ impl World {
         self.nodes[node].engine.client_sealed(token, secured);
     }
 
-    /// Idle clients of an engine, at most so many, go over to another one. Which ones, in the order in which they went. Who is not wanted
-    /// there is closed.
+    /// Moves idle clients of an engine, at most `most`, to another one. Returns them in the order
+    /// in which they moved. A client that is not wanted there is closed.
     pub fn move_clients(&mut self, from: usize, to: usize, most: usize) -> Vec<usize> {
         let parted = part(&mut self.nodes[from].engine, most);
         let engine = &mut self.nodes[to].engine;
@@ -158,7 +158,7 @@ impl World {
         self.clients[client].pending.push_back(Incoming::Rst);
     }
 
-    /// The client reads nothing, or all again.
+    /// The client reads nothing, or everything again.
     pub fn stall(&mut self, client: usize, stalled: bool) {
         self.clients[client].stalled = stalled;
         if !stalled && let Some(out) = self.clients[client].sending.take() {

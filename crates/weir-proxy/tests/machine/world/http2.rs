@@ -1,4 +1,5 @@
-//! Clients of HTTP/2 in the world: what they say is frames, what they get goes through the strict judge of those.
+//! Clients of HTTP/2 in the world: they send frames, and received bytes pass through the strict
+//! judge of frames.
 
 use weir_check::streams::{ACK, END_HEADERS, END_STREAM, PREFACE, Seen, frame, header_block, kind};
 use weir_check::{Reply, StrictStreams};
@@ -11,15 +12,16 @@ pub const CANCEL: u32 = 8;
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
 const INITIAL_WINDOW_SIZE: u8 = 4;
 
-/// What a client of HTTP/2 has instead of replies in order.
+/// The state of an HTTP/2 client, in place of replies in order.
 pub struct Frames {
     pub judge: StrictStreams,
-    /// Answers and resets, as they came.
+    /// Responses and resets, as they came.
     pub seen: Vec<Seen>,
 }
 
 impl World {
-    /// A new client of an engine that speaks HTTP/2: each of its streams begins with this window, their connection has plenty.
+    /// A new client of an engine that speaks HTTP/2: each of its streams begins with this window,
+    /// their connection has plenty.
     pub fn http2_client(&mut self, node: usize, window: u32) -> usize {
         let client = self.accept(node, Protocols { http1: false, http2: true });
         let mut judge = StrictStreams::new();
@@ -63,7 +65,7 @@ impl World {
         self.send(client, &frame(kind::DATA, END_STREAM, stream, b""));
     }
 
-    /// The head of such a request. `ends`: it has no body.
+    /// Sends the head of such a request. `ends`: it has no body.
     pub fn open_head(
         &mut self,
         client: usize,
@@ -79,13 +81,13 @@ impl World {
         self.send(client, &frame(kind::HEADERS, END_HEADERS | end, stream, &block));
     }
 
-    /// Bytes of the body of a stream's answer so far, unless that is complete.
+    /// Returns the received bytes of the body of a stream's response, unless that is complete.
     pub fn stream_bytes(&self, client: usize, stream: u32) -> Option<u64> {
         let frames = self.clients[client].frames.as_ref().expect("a client of HTTP/2");
         frames.judge.current(stream).map(|reply| reply.body.length)
     }
 
-    /// The answer to a stream, if it is complete.
+    /// Returns the response on a stream, if it is complete.
     pub fn stream_reply(&self, client: usize, stream: u32) -> Option<&Reply> {
         let seen = &self.clients[client].frames.as_ref().expect("a client of HTTP/2").seen;
         seen.iter().find_map(|seen| match seen {
@@ -94,13 +96,13 @@ impl World {
         })
     }
 
-    /// So many bytes more for a stream; 0: for the connection.
+    /// Grants this many more bytes for a stream; 0: for the connection.
     pub fn credit(&mut self, client: usize, stream: u32, bytes: u32) {
         self.frames(client).judge.credit(stream, bytes);
         self.send(client, &frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()));
     }
 
-    /// The client gives up a stream.
+    /// The client resets a stream.
     pub fn reset_stream(&mut self, client: usize, stream: u32) {
         self.frames(client).judge.give_up(stream);
         self.send(client, &frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));

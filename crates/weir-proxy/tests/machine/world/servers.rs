@@ -1,4 +1,4 @@
-//! What servers do in the world, and what reaches them.
+//! Actions of servers in the world, and the requests that reach them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use weir_proxy::plan::{Announcement, Way};
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
 
 impl World {
-    /// A server says something on a connection without being asked.
+    /// A server acts on a connection without a request.
     pub fn say(&mut self, conn: usize, what: Do) {
         self.conns[conn].script.push_back(what);
     }
 
-    /// A server's end of a connection vanishes, with all that it was about to say.
+    /// A server's end of a connection vanishes, with all pending actions.
     pub fn cut(&mut self, conn: usize, end: Do) {
         self.conns[conn].script.clear();
         self.conns[conn].wait_until_us = 0;
@@ -29,12 +29,12 @@ impl World {
         (0..self.conns.len()).filter(|&conn| self.conns[conn].is_open()).collect()
     }
 
-    /// Complete requests that reached servers, in the order in which they did.
+    /// Returns complete requests that reached servers, in order.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
         self.arrivals.iter().map(|(conn, position)| &self.conns[*conn].requests[*position])
     }
 
-    /// The servers that a request with this nonce reached completely, in the order in which it did.
+    /// Returns the servers that a request with this nonce reached completely, in order.
     pub fn seen_by(&self, nonce: &str) -> Vec<usize> {
         let arrived = self.arrivals.iter().filter(|(conn, at)| self.conns[*conn].requests[*at].nonce() == nonce);
         arrived.map(|(conn, _)| self.conns[*conn].server).collect()
@@ -45,7 +45,7 @@ impl World {
         self.requests().filter(|request| request.nonce() == nonce).count()
     }
 
-    /// From here on `depth` of connections is measured anew.
+    /// Restarts the measurement of `depth` of connections.
     pub fn measure_depth(&mut self) {
         let now = |conn: &Conn| if conn.closed { 0 } else { conn.judge.unanswered() };
         self.conns.iter_mut().for_each(|conn| conn.depth = now(conn));
@@ -56,7 +56,7 @@ impl World {
         self.conns.iter().map(|conn| conn.depth).max().unwrap_or_default()
     }
 
-    /// Plays what servers have to do now. True when something happened.
+    /// Plays the due actions of servers. True when something happened.
     pub(super) fn play(&mut self) -> bool {
         let mut acted = false;
         let mut places: Vec<usize> = self.servers.iter().map(|server| server.places).collect();

@@ -1,4 +1,5 @@
-//! Time in the world: turns of the engines as the worker's loop makes them, and the only place where actions are done.
+//! Time in the world: turns of the engines as in the worker's loop, and the only place where
+//! actions are carried out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ impl World {
         self.settle();
     }
 
-    /// From now on these are banned, as all engines know.
+    /// Bans these from now on, as all engines know.
     pub fn ban(&mut self, bans: BanSet) {
         let bans = Arc::new(bans);
         for node in 0..self.nodes.len() {
@@ -50,12 +51,12 @@ impl World {
         }
     }
 
-    /// Another configuration takes the place of the one in force, on all engines, as the binary has it.
+    /// Another configuration replaces the one in force, on all engines, as in the binary.
     pub fn reload(&mut self, wanted: Plan) {
         self.reload_into(wanted, &BTreeSet::new());
     }
 
-    /// The same, in which others may have these slots.
+    /// Likewise, with these slots available to others.
     pub fn reload_into(&mut self, wanted: Plan, vacant: &BTreeSet<usize>) {
         let (wide, next) = self.successor(wanted, vacant);
         for plan in [wide, next] {
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// What comes after the plan in force, with the step before it.
+    /// Returns the successor of the plan in force, with the step before it.
     pub fn successor(&self, wanted: Plan, vacant: &BTreeSet<usize>) -> (Arc<Plan>, Arc<Plan>) {
         let old = &self.nodes[0].parts.plan;
         let next = old.merged(wanted, self.nodes[0].parts.hints.servers(), vacant).expect("room");
@@ -115,7 +116,7 @@ impl World {
         engines.chain(servers).min()
     }
 
-    /// One turn of an engine if anything is there for it. True when there was.
+    /// Makes one turn of an engine if anything is pending for it. True if something was.
     pub(super) fn turn(&mut self, node: usize) -> bool {
         let inputs = self.inputs(node);
         let machine = &self.nodes[node];
@@ -133,7 +134,7 @@ impl World {
         self.perform_turn(node, &inputs);
     }
 
-    /// Clients (true) and connections (false) whose input would be delivered now.
+    /// Returns clients (true) and connections (false) whose input would be delivered now.
     pub(super) fn inputs(&mut self, node: usize) -> Vec<(bool, usize)> {
         let clients = self.clients.iter().enumerate();
         let clients = clients
@@ -201,7 +202,7 @@ impl World {
         }
     }
 
-    /// Delivers what was taken when a receive was switched on.
+    /// Delivers the segments that were taken when a receive was switched on.
     fn feed_at_once(&mut self, number: usize) {
         let is_on = self.clients[number].receiving;
         for _ in 0..std::mem::take(&mut self.clients[number].taken_at_once) {
@@ -228,7 +229,7 @@ impl World {
         match client.pending.pop_front() {
             Some(Incoming::Bytes(bytes)) => {
                 engine.client_received(client.token, &Input::borrowed(&bytes));
-                // Both are here: the end is told before a stop can take effect.
+                // Both are here: the end is reported before a stop can take effect.
                 if client.pending.front() == Some(&Incoming::Fin) {
                     client.pending.clear();
                     engine.client_ended(client.token);
