@@ -1,7 +1,7 @@
 //! JSON text -> tree. Called by `lib` for files that end in `.json`.
 //!
-//! The tree is that of `check --print --json`: a member is a node, an array of objects repeats the
-//! node, an array of values is a node with several values, and values without a name in KDL have
+//! The tree is that of `check --print --json`. A member is a node, an array of objects repeats the
+//! node, and an array of values is a node with several values. Values without a name in KDL have
 //! the name of the option table. serde_json parses; raw values, which borrow from the text, give
 //! each value its place. Bound: [`NESTING_MAX`].
 

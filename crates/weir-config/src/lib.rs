@@ -324,7 +324,7 @@ pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config
     parse_in(text, name, World { variables: &variables, read: &file::read_list, experts })
 }
 
-/// Checks and compiles a configuration in a world that the caller provides.
+/// Checks and compiles a configuration like [`parse`], in a world that the caller provides.
 ///
 /// # Errors
 /// As [`parse`].

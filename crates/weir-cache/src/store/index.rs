@@ -1,7 +1,7 @@
 //! Finds responses by key, and evicts some when there is no room: one shard of the store.
 //!
 //! [`Index`] is the whole interface that the store needs, so that another policy can replace
-//! quick_cache's, which is of the family of S3-FIFO and CLOCK-Pro: a scan of keys that are never
+//! quick_cache's. That is of the family of S3-FIFO and CLOCK-Pro: a scan of keys that are never
 //! requested again does not empty it. No lock, no clock, no randomness: two runs evict the same.
 
 use std::hash::{BuildHasher, Hash, Hasher};

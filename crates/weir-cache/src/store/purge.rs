@@ -3,7 +3,7 @@
 //! Bans ([`Bans`]) are few and come from the operator, or from a doubt about a connection. They end
 //! when everything older was checked: each insertion checks some other responses, and a ban that is
 //! added to many has all checked. Invalidations come with every request that changes something,
-//! thousands a second: they are numbered, and a table has the number of the last one for each
+//! thousands a second. They are numbered, and a table has the number of the last one for each
 //! place, which a hash of the URL chooses. If two URLs share a place, one may be refetched because
 //! of the other. The table has as many places as responses of 4 KiB fit.
 

@@ -165,7 +165,7 @@ fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (
     networks
 }
 
-/// Warns of a trusted proxy that may purge by its own address: a request in which it names no
+/// Warns of a trusted proxy that may purge by its own address. A request in which it names no
 /// client may come from any client, so the proxy itself may not purge.
 fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked, networks: &[Network]) {
     let Some(client) = document.all("client").next() else { return };

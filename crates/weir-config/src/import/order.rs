@@ -1,8 +1,8 @@
 //! Converts rules of which the first match holds to routes of which the most specific holds.
 //!
 //! If an earlier rule and a more specific later one can match the same request, a route for their
-//! common requests is inserted, which leads to the target of the earlier one. Called by dialects
-//! whose rules have an order. Bound: [`RULES_MAX`].
+//! common requests is inserted. It leads to the target of the earlier one. Called by dialects whose
+//! rules have an order. Bound: [`RULES_MAX`].
 
 use super::route::{Route, To};
 

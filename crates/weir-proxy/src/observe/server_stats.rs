@@ -4,7 +4,7 @@
 //! Written by the worker where things happen, read by any thread at any time, as
 //! [`crate::observe::counters`] are. Only facts that cannot be reported later are counted here. The
 //! current state of a server and its connections is reported on request
-//! ([`crate::observe::report`]), so that a request never pays for it: an up-to-date gauge of each
+//! ([`crate::observe::report`]), so that a request never pays for it. An up-to-date gauge of each
 //! connection would cost about as many stores a request as all of this. Bounds: 10 KB for each
 //! server and worker. docs/semantics.md §7.
 

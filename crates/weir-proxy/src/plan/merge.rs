@@ -4,7 +4,7 @@
 //! An upstream is identified by its name; a server by its name, its address and its numbers of
 //! connections. If it is in both configurations, it keeps index and slot, and with them everything
 //! that is known, counted and in progress. A new one is appended. A missing one remains as a
-//! tombstone (`retired`), which gets nothing new and takes its place again when it returns, unless
+//! tombstone (`retired`), which gets nothing new. It takes its place again when it returns, unless
 //! nothing is left there and another server of its upstream has been given the place. Some options
 //! of an upstream are part of what its connections and its requests are: with a change of those, a
 //! new upstream takes the name over ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of

@@ -1,9 +1,9 @@
 //! `dynamic` and `predict`: weights that follow the response time.
 //!
-//! A server that takes r times as long as the fastest gets its weight divided by r^1.5, but never
-//! less than a hundredth of it, so that it is still measured and its recovery is noticed. (Divided
-//! by r, one of two servers would keep 9 % of the load when it becomes ten times slower.) Weights
-//! approach that within a few ticks, because one measurement is not a trend.
+//! A server that takes r times as long as the fastest gets its weight divided by r^1.5. It never
+//! gets less than a hundredth of it, so that it is still measured and its recovery is noticed.
+//! (Divided by r, one of two servers would keep 9 % of the load when it becomes ten times slower.)
+//! Weights approach that within a few ticks, because one measurement is not a trend.
 //!
 //! Response times are half a second old, and those of a busy server grow with every request that it
 //! gets: weights alone would send everything to one server after the other. So no server gets far

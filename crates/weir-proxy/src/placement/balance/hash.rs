@@ -8,7 +8,7 @@
 //! servers.
 //!
 //! A server that has more than its share of the unanswered requests ([`Bound`]) is passed over
-//! (Mirrokni, Thorup and Zadimoghaddam 2016): neither a popular key nor keys that an attacker chose
+//! (Mirrokni, Thorup and Zadimoghaddam 2016). Neither a popular key nor keys that an attacker chose
 //! to collide can overload it. So the hash needs no secret.
 
 use super::{Bound, LOAD_PERCENT};
