@@ -104,7 +104,8 @@ impl Bans {
     }
 
     /// Purges stored responses and those that are being fetched. `is_soft`: they become stale
-    /// instead of being removed. Purging all never fails, because it replaces all other bans.
+    /// instead of being removed. Purging all that is not soft never fails, because it replaces all
+    /// other bans.
     ///
     /// # Errors
     /// The operator purges faster than the store is swept.

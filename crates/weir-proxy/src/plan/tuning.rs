@@ -99,8 +99,8 @@ impl Tuning {
         self.values[option as usize] = value;
     }
 
-    /// Whether setting it may need a capability (CAP_NET_RAW): for a device before Linux 5.7, and
-    /// where the socket has another one.
+    /// Whether setting it may need a capability (CAP_NET_RAW): for a mark; for a device before
+    /// Linux 5.7, or where the socket has another one.
     pub fn needs_raw(&self) -> bool {
         self.get(Tunable::Mark).is_some() || self.device.is_some()
     }

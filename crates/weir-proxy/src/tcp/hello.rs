@@ -1,10 +1,11 @@
 //! Finds the server name (SNI, RFC 6066 §3) in the first message of a TLS client without consuming
 //! it. Pure.
 //!
-//! All bytes so far are read again, but not before the message can be longer ([`Found::More`]), so
-//! that a client that sends byte by byte costs one comparison each. The message may span any number
-//! of records (RFC 8446 §5.1), each of any length. Nothing here decides whether a client speaks TLS
-//! correctly: the server does, which gets all of it unchanged. Bound: [`HELLO_BYTES_MAX`].
+//! All bytes so far are read again, but only once as many are there as the message must at least
+//! have ([`Found::More`]). So a client that sends byte by byte costs one comparison each. The
+//! message may span any number of records (RFC 8446 §5.1), each of any length. Nothing here decides
+//! whether a client speaks TLS correctly: the server does, which gets all of it unchanged. Bound:
+//! [`HELLO_BYTES_MAX`].
 
 /// Bytes, with the heads of records, after which the search ends. With post-quantum groups and a
 /// long ticket a message has 2 to 4 KiB.

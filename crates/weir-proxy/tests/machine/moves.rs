@@ -1,5 +1,5 @@
-//! Proves: only connections between two requests move to another worker, those with the latest
-//! first request first. The state of their clients moves along, and their accounts are given back
+//! Proves: only connections between two requests move to another worker, those with the most recent
+//! request first. The state of their clients moves along, and their accounts are given back
 //! whatever happens; they are served as if they had not moved, whatever else happens. How: clients
 //! in each state that binds one to its worker, and idle ones that are moved at random times between
 //! their requests.

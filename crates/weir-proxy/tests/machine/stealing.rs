@@ -321,9 +321,9 @@ fn wrong_answers(plan: Plan, clients: usize, post: bool, late_us: u64, more: &'s
     wrong
 }
 
-/// If clients are kept apart, one response too many harms hardly any, whenever it comes: an empty
-/// connection is idle while others have been, and without any such one a sync point is made every
-/// 32 requests.
+/// If clients are kept apart, one response too many harms hardly any, whenever it comes: a
+/// connection that ran empty rests as long as others that have rested are available, and otherwise
+/// a sync point is made every 32 requests.
 #[test]
 fn one_at_a_time_finds_what_is_too_many() {
     let off = |connections: u32| {
