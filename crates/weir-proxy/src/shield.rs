@@ -7,7 +7,7 @@
 //! side (`client/guard.rs`) with the terms of the plan ([`ShieldPlan`](crate::plan::ShieldPlan)).
 //! Shared by all workers without locks: no worker waits here for another. Bound: the table, which
 //! has a fixed size. A client that finds no room in it is let through and counted; a value shares
-//! an account. docs/semantics.md §21.
+//! an account. docs/limits.md.
 
 pub mod bans;
 pub mod by;

@@ -1,5 +1,5 @@
 //! Plain TCP: client connections that are passed on to a server unchanged (`tcp` of the
-//! configuration, docs/semantics.md §23).
+//! configuration, docs/tcp.md).
 //!
 //! A flow is two sockets. As soon as a client is accepted, a server is chosen and connected to,
 //! whichever side speaks first. Then the driver moves the bytes ([`Action::Relay`]) and each end

@@ -1,6 +1,6 @@
 //! `original-destination`: the options that such an upstream cannot have, and the requests that may
 //! use it. Called by [`super::tcp`], when it is known which upstreams are for connections that are
-//! passed on unchanged. docs/semantics.md §24.
+//! passed on unchanged. docs/transparent.md.
 
 use weir_proxy::plan::{ORIGINAL_DESTINATION, UpstreamPlan};
 

@@ -1,6 +1,6 @@
 //! Use of weir by clients that choose their own destination, by destination and by user: clients of
 //! the forward proxy, and those that are passed on to their original destination. Called by the
-//! engine where it happens; read by reports (docs/semantics.md §9, §24).
+//! engine where it happens; read by reports (docs/forward.md, docs/transparent.md).
 //!
 //! A worker keeps a [`Table`] of each. A request finds its row once, and later events find it by
 //! its [`Place`]; only a name that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. In a

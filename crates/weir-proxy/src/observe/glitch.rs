@@ -2,7 +2,7 @@
 //!
 //! A single one says nothing; many on one connection come from a program with a bug, or from a
 //! search for one. They are counted for each connection and in all, and `glitches-limit` ends
-//! connections that make too many (`client/glitches.rs`). docs/status.md#glitches has the same
+//! connections that make too many (`client/glitches.rs`). docs/status-glitches.md#glitches has the same
 //! tables. A refused event is no glitch: it has its own word and ends the connection at once.
 
 /// Declares the kinds of one side once; the enumeration, the list and the words follow.

@@ -1,5 +1,5 @@
 //! The state of one worker's servers and connections at a moment, made on request
-//! (docs/semantics.md §7).
+//! (docs/semantics.md#what-you-can-observe).
 //!
 //! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all
 //! of it belongs together; read elsewhere. It costs requests nothing; a report costs a visit to

@@ -6,7 +6,7 @@
 //! current state of a server and its connections is reported on request
 //! ([`crate::observe::report`]), so that a request never pays for it. An up-to-date gauge of each
 //! connection would cost about as many stores a request as all of this. Bounds: 10 KB for each
-//! server and worker. docs/semantics.md §7.
+//! server and worker. docs/semantics.md#what-you-can-observe.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time, known from
 //! [`measure`]), [`least`], [`hash`]; workers share their knowledge in [`shared`]. Cost: two or
 //! three passes over the servers, no allocation; weights are computed every [`TICK_US`].
-//! docs/semantics.md §5, docs/balancing.md.
+//! docs/failover.md#how-weir-chooses-a-server, docs/balancing.md.
 
 mod dynamic;
 mod hash;

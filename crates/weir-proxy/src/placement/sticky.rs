@@ -6,7 +6,7 @@
 //! about the address. Without a `secret` the key is public: the address can't be read, but found by
 //! trying addresses. A session has no other state. The engine asks for the server of a request
 //! ([`Sticky::server`]) and for the response field that binds a session ([`Sticky::cookie`]). RFC
-//! 6265, docs/semantics.md §5.
+//! 6265, docs/failover.md#how-weir-chooses-a-server.
 
 use bytes::Bytes;
 use weir_http::Fields;

@@ -29,7 +29,7 @@ pub enum Whose {
     Unknown,
     /// A client.
     Client {
-        /// Its address, as docs/semantics.md §17 says; port 0: not known.
+        /// Its address, as docs/client-address.md says; port 0: not known.
         address: SocketAddr,
         /// The driver's name for the connection that it came on: its other address is where the
         /// client has connected to.

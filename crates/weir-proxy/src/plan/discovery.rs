@@ -3,7 +3,7 @@
 //!
 //! A plan that was just compiled has servers as written. [`Plan::located`] replaces each server
 //! that is written as a name by a server for each known address; the resolver of names calls it
-//! again when addresses change. Pure. docs/semantics.md §15.
+//! again when addresses change. Pure. docs/discovery.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

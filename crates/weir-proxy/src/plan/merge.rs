@@ -8,7 +8,7 @@
 //! nothing is left there and another server of its upstream has been given the place. Some options
 //! of an upstream are part of what its connections and its requests are: with a change of those, a
 //! new upstream takes the name over ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of
-//! slots, for everything that ever existed. docs/semantics.md §13.
+//! slots, for everything that ever existed. docs/reload.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,5 +1,5 @@
 //! `shield`: limits, the clients that they apply to, and the consequences of exceeding one.
-//! docs/semantics.md §21.
+//! docs/limits.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct ShieldPlan {
     groups: u32,
 }
 
-/// `ban`: how many offences a client may commit, and the consequences. docs/semantics.md §22.
+/// `ban`: how many offences a client may commit, and the consequences. docs/bans.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BanPlan {
     /// This rate of refusals is tolerated; the next one is one too many.

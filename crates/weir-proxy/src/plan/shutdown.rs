@@ -1,4 +1,4 @@
-//! The time that weir takes to shut down (docs/semantics.md §12).
+//! The time that weir takes to shut down (docs/running.md).
 
 use super::SECOND_US;
 

@@ -1,4 +1,4 @@
-//! The upgrade to a new program (docs/semantics.md §16).
+//! The upgrade to a new program (docs/upgrade.md).
 
 use super::SECOND_US;
 

@@ -1,6 +1,6 @@
 //! The destination of a client that came by a listener that takes connections to other machines.
 //! Also the counters of that destination ([`Usage`](crate::observe::accounting::Usage)) when the
-//! connection is passed on to it (docs/semantics.md §24).
+//! connection is passed on to it (docs/transparent.md#see-where-connections-lead).
 //!
 //! A row is looked up once a connection, when it sets out; connections to servers of the
 //! configuration do not count here. Bytes are counted together with those of the flow.

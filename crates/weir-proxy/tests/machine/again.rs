@@ -1,6 +1,6 @@
 //! Proves: requests are sent again where a server is up, soon, and not more often than the budget
 //! allows; a server that is up again is found within a second. How: worlds whose servers refuse,
-//! hang, reset and recover. docs/semantics.md §4.
+//! hang, reset and recover. docs/retries.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};

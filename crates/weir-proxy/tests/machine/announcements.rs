@@ -2,7 +2,7 @@
 //! requests of that client only, even if a proxy in front forwards for several clients on one
 //! connection. Requests that are sent again, move to another upstream or come after a reload are
 //! announced as that upstream says; a probe is weir's own. How: the first bytes of connections, and
-//! the requests on each. docs/semantics.md §8.
+//! the requests on each. docs/proxy-protocol.md#to-servers.
 
 use std::net::{IpAddr, SocketAddr};
 

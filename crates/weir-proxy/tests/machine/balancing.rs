@@ -1,6 +1,6 @@
 //! Proves: which server gets a request, over one worker and several: shares by weight, backups, slow start, keys, load,
 //! response times, and requests behind one that nothing may follow. How: worlds of servers that are slow, silent or
-//! down, and the requests at each. docs/semantics.md §3, §5.
+//! down, and the requests at each. docs/connections.md, docs/failover.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::standing::Order;

@@ -1,6 +1,6 @@
 //! Proves: a client that is refused too often is proposed for a ban, once and by its network. A
 //! banned client is reset on connect, together with all that it has open, until its ban ends. One
-//! behind a trusted proxy gets 403, and no other client is affected (docs/semantics.md §22). How: a
+//! behind a trusted proxy gets 403, and no other client is affected (docs/bans.md). How: a
 //! limit that one request passes, and sets of bans by hand.
 
 use std::net::IpAddr;

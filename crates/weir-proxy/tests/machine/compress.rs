@@ -1,7 +1,7 @@
 //! Proves: the decoded content of compressed responses equals the server's, wherever pieces end and
 //! whichever client stalls, leaves or is cut off. A truncated response has no end of its coding;
 //! beyond the memory limit responses are sent uncompressed. How: random traffic, by the decoders of
-//! real clients. docs/semantics.md §18.
+//! real clients. docs/compression.md.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! served, and arrives in order, with its trailers, to its end. The wait for that stops its server;
 //! a client that waits is not slow. A result for a client or a machine that is gone is dropped, and
 //! its memory is free. How: jobs that remain undone until the test wants them done.
-//! docs/semantics.md §18.
+//! docs/compression.md.
 
 use weir_check::End;
 

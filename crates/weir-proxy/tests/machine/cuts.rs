@@ -1,6 +1,6 @@
 //! Proves: a server that ends connections in any way as soon as they are pipelined is used at depth
 //! 1 and tried again later, with no request lost; one with a keep-alive limit is not mistaken for
-//! it. docs/semantics.md §3a, docs/hostile.md E18, E28.
+//! it. docs/connections.md#trust-in-a-server, docs/hostile.md E18, E28.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;

@@ -1,6 +1,6 @@
 //! Proves: a server that stops responding on connections that have had several requests at once is
 //! not pipelined for a while; one that is slow with some requests, or hangs, is not mistaken for
-//! it. docs/pipelining.md#trust
+//! it. docs/pipelining-trust.md#trust
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::Plan;

@@ -1,6 +1,6 @@
 //! Proves: TLS clients are judged before their handshakes. weir does no more of the expensive work
 //! than limits allow, over all workers and for any number of handshakes at once; resumed ones are
-//! free; and open counts are given back however a handshake ends (docs/semantics.md §21). How:
+//! free; and open counts are given back however a handshake ends (docs/limits.md). How:
 //! doors that are called as a driver does.
 
 use std::net::{IpAddr, SocketAddr};

@@ -2,7 +2,7 @@
 //! waiting requests time out, whole and once. Requests that may have reached a server and must not
 //! be repeated are not sent there; sessions and streamed bodies do not move; and requests return
 //! when a server is up again. How: two upstreams of one server each, doors that close, random
-//! traffic. docs/semantics.md §5.
+//! traffic. docs/failover.md#fallback-upstream.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Proves: the responses to clients of the forward proxy and the targets of their requests: destinations, names,
 //! policy, users, tunnels. How: a world whose servers are destinations on 127.0.0.1, which a rule allows; the test
-//! itself is the side thread. docs/semantics.md §9.
+//! itself is the side thread. docs/forward.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

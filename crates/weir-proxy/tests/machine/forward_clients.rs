@@ -1,7 +1,7 @@
 //! Proves: requests of real clients of a forward proxy are understood, and bytes that were meant
 //! for a tunnel never become a request: lengths of CONNECT, empty credentials, targets without a
 //! path, connections that continue behind a 407. How: the world of [`crate::forward`].
-//! docs/semantics.md §9.
+//! docs/forward.md.
 
 use std::sync::Arc;
 

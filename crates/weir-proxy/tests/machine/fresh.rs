@@ -1,7 +1,7 @@
 //! Proves: with `pool "fresh"` requests have connections of their own while kept ones are worse,
 //! and only then; one that cannot be made costs no client a response; special requests use kept
 //! ones; nothing is left behind. How: a server that responds late unless a request is the first on
-//! its connection. docs/semantics.md §8.
+//! its connection. docs/pools.md#kept-or-fresh.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool};

@@ -2,7 +2,7 @@
 //! counts nothing, and a connection with too many of them ends in order: earlier requests are
 //! answered, the last response says so, and counters and access log have the reason. How: each kind
 //! separately, random mixtures against a separate count, and limits with requests in progress.
-//! docs/status.md#glitches
+//! docs/status-glitches.md#glitches
 
 use weir_check::upstreams::check_honest;
 use weir_check::{Rules, StrictRequests};

@@ -1,6 +1,6 @@
 //! Proves: a server that must not get requests gets none, and no client notices: its current requests are finished,
 //! those that wait for it move elsewhere, and it returns by order or by showing that it works. How: the orders and
-//! every way into and out of a suspension, with requests in flight, on one worker and on two. docs/semantics.md §6.
+//! every way into and out of a suspension, with requests in flight, on one worker and on two. docs/failover.md.
 
 use std::cell::Cell;
 use std::collections::HashSet;

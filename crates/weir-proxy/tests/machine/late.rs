@@ -1,6 +1,6 @@
 //! Proves: a response that is far slower than usual delays only its own client; nothing that must
 //! not be repeated is repeated for it, and nothing is sent twice without a gain.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#late-responses
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};

@@ -1,7 +1,7 @@
 //! Proves: a server hears at once that a waiting client has left, however the client left and
 //! wherever the connection is; unsent requests are not sent any more; no other client suffers. A
 //! client that only ends its sending direction gets responses that come without a pause, or all
-//! where that is configured (docs/semantics.md §4). How: servers that respond late or never, and
+//! where that is configured (docs/retries.md). How: servers that respond late or never, and
 //! clients that leave by a reset, a FIN, RST_STREAM, GOAWAY and the end of a connection of HTTP/2.
 
 use weir_check::streams::{frame, kind};

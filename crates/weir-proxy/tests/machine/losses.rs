@@ -1,4 +1,4 @@
-//! Proves: the handling of requests when their connection is lost. docs/semantics.md §4, RFC 9112
+//! Proves: the handling of requests when their connection is lost. docs/retries.md, RFC 9112
 //! §9.3.1, §9.6.
 
 use std::cell::Cell;

@@ -1,5 +1,5 @@
 //! Proves: a malformed request of HTTP/2 gets 400 with its cause before its stream ends, counts as
-//! a glitch, and harms no other; gRPC gets its errors in its own form (docs/semantics.md §10a).
+//! a glitch, and harms no other; gRPC gets its errors in its own form (docs/http2.md).
 //! How: clients frame by frame, each frame of weir through the judge of streams.
 
 use weir_check::streams::{END_HEADERS, END_STREAM, Seen, frame, header_block, kind};

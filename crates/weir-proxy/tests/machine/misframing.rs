@@ -1,6 +1,6 @@
 //! Proves: a server that declares more than it sends never gets one client's response to another,
 //! however its bytes arrive, and is not pipelined again; pages that quote HTTP pass. How: lies of
-//! every length, each repeated after trust was earned; 10,000 pages. docs/semantics.md §3a;
+//! every length, each repeated after trust was earned; 10,000 pages. docs/connections.md#trust-in-a-server;
 //! docs/hostile.md E12.
 
 use weir_check::End;

@@ -1,7 +1,7 @@
 //! Proves: a server that overlooks requests which arrived together is found, whether it closes such
 //! connections or keeps them, and no client waits because of it; one that is slow, pauses for a
 //! while, or ends connections instead of responding is not mistaken for it.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#overlooked-requests
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Proves: a route's own responses come in the order of requests, beside responses of servers, as
 //! each client can read them, with the rules of its route, in the access log; an unread body ends
-//! its connection; and no server gets a request (docs/semantics.md §14). How: plans with such
+//! its connection; and no server gets a request (docs/routes.md). How: plans with such
 //! routes, judged byte by byte, and a plan without servers.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Proves: no deadline ends a client that has something to take and takes it, however long a
 //! response lasts; and a pause within a response has its own time-out (`answer-timeout`), with its
-//! own name. docs/semantics.md §1, §4.
+//! own name. docs/http1.md, docs/retries.md.
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;

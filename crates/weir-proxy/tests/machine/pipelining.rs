@@ -1,6 +1,6 @@
 //! Proves: which requests may follow which on an upstream connection. Fill first, the hold behind a request that must
 //! not be repeated, sync points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large responses.
-//! docs/semantics.md §3, §3a.
+//! docs/connections.md, docs/connections.md#trust-in-a-server.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;

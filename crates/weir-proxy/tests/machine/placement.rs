@@ -1,6 +1,6 @@
 //! Proves: by default no request waits behind a slow one, a server gets as many requests at once as
 //! clients send, no request is sent twice, and quick requests share connections once they are known
-//! to be quick. docs/pipelining.md#what-may-follow-what
+//! to be quick. docs/pipelining.md#when-requests-share-a-connection
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::observe::report::Sharing;

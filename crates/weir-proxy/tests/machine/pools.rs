@@ -1,6 +1,6 @@
 //! Proves: which clients' requests each upstream connection carries in each pool mode, how many
 //! connections exist, and what happens to them and their requests when either side ends.
-//! docs/semantics.md §8.
+//! docs/pools.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{Plan, Pool, ServerPlan};

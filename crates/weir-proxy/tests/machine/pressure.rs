@@ -1,5 +1,5 @@
 //! Proves: a slow client stops only its own responses, memory is bounded, and large responses delay no other client.
-//! docs/buffers.md#bounds, docs/hostile.md H3.
+//! docs/buffers-bounds.md#bounds, docs/hostile.md H3.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Proves: if each server refuses, or accepts and closes, a request fails after one round of
 //! connects, and finds out at once when one has recovered; a server that was in use a moment ago is
-//! waited for (docs/semantics.md §4). How: servers with doors, and a clock that only moves on
+//! waited for (docs/retries.md). How: servers with doors, and a clock that only moves on
 //! request.
 
 use weir_proxy::plan::{Plan, Pool, UpstreamPlan};

@@ -1,7 +1,7 @@
 //! Proves: another plan replaces the one in force without touching what does not change; removed
 //! servers finish their requests, new ones get their share, and no request is lost whatever is in
 //! progress. How: reloads in the middle of everything, on one engine and on two that take them one
-//! after the other. docs/semantics.md §13.
+//! after the other. docs/reload.md.
 
 use std::collections::BTreeSet;
 

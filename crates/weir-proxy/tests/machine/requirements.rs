@@ -1,7 +1,7 @@
 //! Proves: a route's requirements are checked for each of its requests before the body, a password
 //! and a server are involved, by HTTP/1.1 and HTTP/2. A client that does not meet one learns it,
 //! and the log has it; requests behind it are served. How: one route with all requirements, and one
-//! with users. docs/semantics.md §14.
+//! with users. docs/routes.md#what-a-route-requires.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Proves: the rules of a route change requests and responses as configured, wherever both sides of
 //! a request are, after a loss, and for weir's own responses. A request is finished by the rules
 //! under which it was routed; and nothing that clients send makes a rule write what the strict
-//! grammar refuses (docs/semantics.md §14). How: plans with rules, judged byte by byte on both
+//! grammar refuses (docs/routes.md). How: plans with rules, judged byte by byte on both
 //! sides; a reload in the middle; requests made at random from all valid parts.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Proves: limits hold for each client over all workers, requests and streams; refusals keep their place among
 //! responses; open counts are given back whatever happens; a connection that serves other clients is never reset; and a
-//! reload keeps the counts (docs/semantics.md §21). How: plans with few limits, and clients that exceed them by one.
+//! reload keeps the counts (docs/limits.md). How: plans with few limits, and clients that exceed them by one.
 
 use weir_proxy::engine::Unwanted;
 use weir_proxy::plan::{

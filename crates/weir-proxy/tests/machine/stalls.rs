@@ -1,5 +1,5 @@
 //! Proves: responses that a client does not take keep others from a server no longer than
-//! docs/semantics.md §3 says, whatever number of streams or requests it has, and cost no more
+//! docs/connections.md says, whatever number of streams or requests it has, and cost no more
 //! memory than docs/buffers.md says; and a client that resets streams costs no other anything. How:
 //! one connection to a server, which all need. After each turn a check confirms that budgets fit
 //! and are given back (`audit_stalls`).

@@ -1,5 +1,5 @@
 //! Proves: the counters of each server, and the engine's report about its connections.
-//! docs/semantics.md §7. The end of every test of this binary checks that the figures of servers
+//! docs/semantics.md#what-you-can-observe. The end of every test of this binary checks that the figures of servers
 //! add up to those of the worker.
 
 use weir_proxy::cross::doubt::Doubt;

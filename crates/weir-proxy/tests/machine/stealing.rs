@@ -2,7 +2,7 @@
 //! response too many is the last of its batch, a connection that ran empty is checked, interim
 //! responses reach only their certain client, a reset within a response ends pipelining. How:
 //! servers that do one of these things over and over after they have earned trust, with victims
-//! beside. docs/semantics.md §3a; docs/hostile.md E1, E4, E6, E7, E21.
+//! beside. docs/connections.md#trust-in-a-server; docs/hostile.md E1, E4, E6, E7, E21.
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::cross::doubt::Doubt;

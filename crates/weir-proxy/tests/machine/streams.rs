@@ -1,5 +1,5 @@
 //! Proves: the windows for HTTP/2 clients fit what servers take of their bodies. How: a client
-//! frame by frame, each frame of weir through the judge of streams. docs/semantics.md §10a.
+//! frame by frame, each frame of weir through the judge of streams. docs/http2.md.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Proves: a request that kills servers is found and refused after a bounded number of deaths, its
 //! neighbours are all answered, and servers that die for other reasons accuse no request. How:
 //! worlds whose servers crash whole, with every connection, when they see a certain request, or
-//! when the test says so. docs/semantics.md §4, docs/hostile.md E19.
+//! when the test says so. docs/retries.md, docs/hostile.md E19.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Proves: a refusal by `over="tarpit"` waits for its time in its place among the responses,
 //! nothing behind it is parsed and little of it received, and its connection ends with it. A client
 //! that leaves is released at once, one that has to leave hears it at once, and beyond the maximum
-//! of waiting refusals a connection is reset (docs/semantics.md §21). How: a limit of two requests,
+//! of waiting refusals a connection is reset (docs/limits.md). How: a limit of two requests,
 //! whose third waits for ten seconds of a clock that runs as it likes.
 
 use weir_proxy::ending::Farewell;

@@ -1,7 +1,7 @@
 //! Proves: with `sni` the name in a client's first TLS message selects its upstream, however the
 //! message arrives, and the server gets all of it unchanged. A client that asks for no such name
 //! gets the default upstream, or is reset; weir neither waits too long nor reads too far
-//! (docs/semantics.md §23). How: messages written by hand, cut anywhere.
+//! (docs/tcp.md). How: messages written by hand, cut anywhere.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! connections that belong to that client only, from its address, and the first from its port. A
 //! client that means weir itself is refused, and an unreachable destination is named. How: a world
 //! whose servers are destinations on 127.0.0.1, and the source of each connection.
-//! docs/semantics.md §24.
+//! docs/transparent.md.
 
 use std::net::{IpAddr, SocketAddr};
 

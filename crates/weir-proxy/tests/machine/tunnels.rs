@@ -1,6 +1,6 @@
 //! Proves: a tunnel begins only with an accepted 101 and only for its own client, carries exactly
 //! the bytes both ways whichever side ends first, and leaves the pool and the counters as they
-//! should be. docs/hostile.md F1-F4; docs/semantics.md §1.
+//! should be. docs/hostile.md F1-F4; docs/http1.md.
 
 use weir_check::upstreams::check_honest;
 

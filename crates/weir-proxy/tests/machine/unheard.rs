@@ -1,6 +1,6 @@
 //! Proves: a connection that was forgotten without notice costs a safe request 3 s at most, once,
 //! and no other idle connection is tried as long; an unsafe request is not sent twice; a server
-//! that merely takes its time keeps its connections. docs/semantics.md §3, §4.
+//! that merely takes its time keeps its connections. docs/connections.md, docs/retries.md.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::engine::Delivery;

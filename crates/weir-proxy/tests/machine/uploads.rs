@@ -1,7 +1,7 @@
 //! Proves: a body that is complete soon is sent at once as a whole and can be sent again. Any other
 //! is forwarded after 100 ms, at once, or not before its end, as `request-buffering` says; both
 //! directions run at the same time; and with `Expect` the server decides whether it wants the body
-//! (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2. docs/semantics.md §1, §4.
+//! (RFC 9110 §10.1.1). Clients of HTTP/1.1 and HTTP/2. docs/http1.md, docs/retries.md.
 
 use std::sync::Arc;
 

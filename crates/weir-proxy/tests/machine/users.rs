@@ -1,7 +1,7 @@
 //! Proves: a route with `users` accepts only requests with a valid name and password, by HTTP/1.1
 //! and HTTP/2, in the order of requests, with bodies and without. Servers do not see the password;
 //! a valid result is remembered for a connection and not beyond its validity. How: the test itself
-//! is the side thread. docs/semantics.md §14.
+//! is the side thread. docs/basic-auth.md.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Proves: when one worker finds that a server cannot handle several requests at once, all know it,
 //! including restarted ones; a kept verdict holds before anything is sent behind anything; an
-//! operator ends it. docs/pipelining.md#verdicts
+//! operator ends it. docs/pipelining-trust.md#verdicts
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::verdict::Verdict;

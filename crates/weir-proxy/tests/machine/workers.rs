@@ -1,6 +1,6 @@
 //! Proves: with fewer connections than workers, requests, bodies, responses, cancellations and
 //! doubts cross by mail, with the same results as with one worker.
-//! ARCHITECTURE.md#how-workers-share-connections
+//! docs/internals/workers.md#how-workers-share-connections
 
 use weir_check::upstreams::{check_honest, honest_answer};
 
