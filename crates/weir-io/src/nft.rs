@@ -10,6 +10,12 @@
 
 mod message;
 mod table;
+/// Whether a smaller batch would fail as well: without the right, or when the kernel does not
+/// answer in time.
+fn concerns_all(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut)
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -134,7 +140,7 @@ impl Nft {
                     part.iter().flat_map(|(network, time_ms)| elements(*network, *time_ms)).collect();
                 match self.carry_out(|batch, table| change(batch, table, set, &of_part, how)) {
                     Ok(()) => {}
-                    Err(error) if part.len() == 1 || error.kind() == io::ErrorKind::PermissionDenied => {
+                    Err(error) if part.len() == 1 || concerns_all(&error) => {
                         let why =
                             |_| error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
                         failed.extend(part.iter().map(|(block, _)| (*block, why(()))));

@@ -122,6 +122,7 @@ impl Reading<'_, '_> {
     /// RFC 9113 §6.5.
     fn take_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
         self.chatter(Cost::Large)?;
+        let mut initial = None;
         for (setting, value) in frame::settings(payload) {
             setting.check(value)?;
             match setting {
@@ -129,9 +130,13 @@ impl Reading<'_, '_> {
                     self.mux.sending.table_changed |= value != self.mux.sending.table_bytes;
                     self.mux.sending.table_bytes = value;
                 }
-                Setting::InitialWindowSize => self.move_windows(i64::from(value))?,
+                // A frame may repeat it some thousand times, and each would visit all streams.
+                Setting::InitialWindowSize => initial = Some(i64::from(value)),
                 _ => {}
             }
+        }
+        if let Some(initial) = initial {
+            self.move_windows(initial)?;
         }
         frame::put_settings_ack(&mut self.mux.out);
         Ok(())

@@ -107,6 +107,22 @@ fn negative_windows() {
     assert_eq!(server.sent(), ["settings ack", "data 1 2"]);
 }
 
+/// A frame with the same setting many times costs one walk over the streams: the last value counts.
+#[test]
+fn a_window_that_is_set_again_and_again_is_set_once() {
+    let mut server = Server::new();
+    server.feed(&[window(0, 1 << 20), headers(1, END_STREAM, GET)].concat());
+    server.answer(1, 100_000);
+    server.sent();
+    let values = [[0, 4, 0, 0, 0, 10], [0, 4, 0, 1, 0, 0]].concat().repeat(1_000);
+    let [_, length @ ..] = (values.len() as u32).to_be_bytes();
+    server.feed(&[&length[..], &[4, 0, 0, 0, 0, 0], &values].concat());
+    assert_eq!(
+        (server.sent(), server.count(Glitch::WindowShrunk)),
+        (vec!["settings ack".to_owned(), "data 1 1".to_owned()], 0)
+    );
+}
+
 #[test]
 fn nothing_leaves_without_a_window() {
     let mut server = Server::new();

@@ -368,8 +368,11 @@ impl Uring {
         let waiting = accept_queue(fd).map_or(REST_MAX, |queue| queue.waiting);
         for _ in 0..waiting {
             self.stats.syscalls += 1;
-            let Ok((accepted, _)) = accept(fd, false) else { return };
-            self.on_connection(listener, accepted, token, false, into);
+            match accept(fd, false) {
+                Ok((accepted, _)) => self.on_connection(listener, accepted, token, false, into),
+                Err(error) if concerns_one_connection(error.raw_os_error().unwrap_or(libc::EIO)) => {}
+                Err(_) => return,
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! client or user that wants it has a separate errand, [`ASKERS_MAX`] at most, which the side
 //! thread combines into one query. So a name that has to wait in the queue of one client advances
 //! in that of another, and lack of room for one client says nothing to others. Bound: [`NAMES_MAX`]
-//! names. docs/forward.md.
+//! names and those that clients wait for. docs/forward.md.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -78,7 +78,10 @@ impl Asker {
                 }
                 Err(why) => {
                     is_whole &= matches!(why, Trouble::Nothing(..));
-                    last = Some(why);
+                    // A name server that fails knows nothing of addresses: those of before stay.
+                    if !matches!(last, Some(Trouble::Failed(_))) {
+                        last = Some(why);
+                    }
                 }
             }
         }

@@ -153,7 +153,8 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
 
 /// Whether connections pass by with this many descriptors in use.
 fn is_used_up(used: u64, most: u64, is_full: bool) -> bool {
-    used >= most / 100 * if is_full { ROOM_PERCENT } else { FULL_PERCENT }
+    let percent = if is_full { ROOM_PERCENT } else { FULL_PERCENT };
+    u128::from(used) * 100 >= u128::from(most) * u128::from(percent)
 }
 
 /// Returns this process's number of descriptors, which Linux reports as the size of the folder
@@ -197,6 +198,8 @@ mod tests {
             assert_eq!(is_used_up(used, 1000, is_full), becomes, "{used}");
         }
         assert!(!is_used_up(1 << 40, u64::MAX, false));
+        // Few descriptors: not all of them are too many.
+        assert!(!is_used_up(10, 90, false) && is_used_up(90, 90, false));
     }
 
     #[test]

@@ -86,6 +86,11 @@ pub(super) fn change(path: &Path, may_make: bool, how: impl FnOnce(&str) -> Opti
 fn replace(path: &Path, folder: &Path, before: Option<&fs::Metadata>, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it has no name"))?.to_string_lossy();
     let beside = folder.join(format!(".{name}.{}.new", std::process::id()));
+    // A program with the same process id was killed here: the folder is locked, so nobody writes it.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&beside)?;
     let written = (|| {
         if let Some(before) = before {
@@ -129,6 +134,19 @@ mod tests {
         assert_eq!(with(TEXT, "ann", "9"), "# users\n\nann:9\nanna:2\n  # odd: line\nbob:4\n");
         assert_eq!(with(TEXT, "eve", "9"), format!("{TEXT}\neve:9\n"));
         assert_eq!(with("", "eve", "9"), "eve:9\n");
+    }
+
+    #[test]
+    fn a_file_that_a_killed_program_left_is_no_obstacle() {
+        let folder = std::env::temp_dir().join(format!("weir-edit-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, beside) = (folder.join("users"), folder.join(format!(".users.{}.new", std::process::id())));
+        fs::write(&path, TEXT).unwrap();
+        fs::write(&beside, "half").unwrap();
+        assert!(change(&path, false, |text| without(text, "ann")).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), without(TEXT, "ann").unwrap());
+        assert!(!beside.exists());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -55,12 +55,12 @@ enum Rest {
     Disable,
 }
 
-/// Returns the present orders.
-pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
-    let report = workers.enquire(PATIENCE).into_iter().flatten().next();
+/// Returns the present orders. None: no worker reports them in time.
+pub(super) fn read(plan: &Plan, workers: &Handle) -> Option<Vec<Ordered>> {
+    let report = workers.enquire(PATIENCE).into_iter().flatten().next()?;
     let of_slot = |at: usize| {
         let (upstream, server) = plan.server(at).filter(|(_, server)| !server.retired)?;
-        let standing = report.as_ref().and_then(|report| Some(report.machines.servers.get(at)?.standing));
+        let standing = report.machines.servers.get(at).map(|server| server.standing);
         let rest = match standing {
             Some(State::Draining) => Some(Rest::Drain),
             Some(State::Disabled) => Some(Rest::Disable),
@@ -78,7 +78,7 @@ pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
         let (upstream, server) = (upstream.name.clone(), server.name.clone());
         is_ordered.then_some(Ordered { upstream, server, rest, weight, temporary })
     };
-    (0..plan.servers()).filter_map(of_slot).collect()
+    Some((0..plan.servers()).filter_map(of_slot).collect())
 }
 
 /// Returns the added servers, by the name of their upstream as written in this plan, and for each

@@ -83,7 +83,8 @@ impl Upgrader {
         self.snapshots.write_before_upgrade();
         let timeout = Duration::from_micros(plan.upgrade.timeout_us);
         let end = Instant::now() + timeout;
-        let orders = orders::read(plan, workers);
+        let unknown = || failed("no worker says which servers are drained or disabled");
+        let orders = orders::read(plan, workers).ok_or_else(unknown)?;
         let lent = workers.lend().map_err(|error| failed(&format!("the listeners can't be lent: {error}")))?;
         let mut newcomer = Newcomer::start(&self.program)?;
         newcomer.give(job, (workers, &lent), &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;

@@ -187,6 +187,7 @@ impl Client {
 
     /// RFC 9113 §6.5.
     fn take_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
+        let mut initial = None;
         for (setting, value) in frame::settings(payload) {
             setting.check(value)?;
             match setting {
@@ -199,16 +200,16 @@ impl Client {
                     self.table_changed |= value != self.table_bytes;
                     self.table_bytes = value;
                 }
-                Setting::InitialWindowSize => {
-                    let initial = i64::from(value);
-                    let overflows = |stream: &Stream| initial + stream.credit > WINDOW_MAX;
-                    if self.streams.iter().any(overflows) {
-                        return fault(Code::FlowControlError, "SETTINGS make a window too large");
-                    }
-                    self.room_initial = initial;
-                }
+                Setting::InitialWindowSize => initial = Some(i64::from(value)),
                 _ => {}
             }
+        }
+        if let Some(initial) = initial {
+            let overflows = |stream: &Stream| initial + stream.credit > WINDOW_MAX;
+            if self.streams.iter().any(overflows) {
+                return fault(Code::FlowControlError, "SETTINGS make a window too large");
+            }
+            self.room_initial = initial;
         }
         self.answer(frame::put_settings_ack)?;
         self.write_content();
