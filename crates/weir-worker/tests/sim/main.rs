@@ -33,6 +33,7 @@ mod limits;
 mod node;
 mod operator;
 mod outage;
+mod placing;
 mod prompt;
 mod relay;
 mod run;

@@ -280,6 +280,7 @@ impl Run {
             _ if !Pool::PIPELINED.contains(&upstream.pool) => 1,
             PipelineMode::Off => 1,
             PipelineMode::Depth(depth) => depth as usize,
+            PipelineMode::Adaptive if upstream.sharing.rehearse.is_some() => usize::MAX,
             // Each target is requested once, so that a server can't be rehearsed.
             PipelineMode::Adaptive => 1,
         };

@@ -24,6 +24,13 @@ pub const KILLER: &str = "e19_killer";
 pub const OVERTAKER: &str = "e29_overtaker";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
+/// The same of one whose process a service manager starts again (`RestartSec` of systemd), microseconds.
+const SUPERVISED_US: u64 = 100_000;
+
+/// The target of rehearsals, for which no client asks.
+pub const REHEARSAL_PATH: &str = "/rehearsal";
+/// How long a response to `/slow` takes, and every 20th to `/odd`, microseconds.
+pub const SLOW_US: u64 = 400_000;
 
 /// How long a response to `/poll` takes, and the second half of one to `/events`, microseconds.
 pub const LASTING_US: u64 = 14_000_000;
@@ -74,6 +81,8 @@ pub struct Style {
     pub idle_us: u64,
     /// How many connections it serves at a time, in the order in which they were made, each until it ends.
     pub places: usize,
+    /// It dies as soon as two requests of clients are unanswered on one connection.
+    pub dies_shared: bool,
     /// Times out of service.
     pub outages: Vec<Outage>,
     /// The demands that it makes on requests.
@@ -99,6 +108,7 @@ impl Style {
             old: false,
             idle_us: 0,
             places: usize::MAX,
+            dies_shared: false,
             outages: Vec::new(),
             rules: Rules::default(),
         }
@@ -234,7 +244,8 @@ impl Server {
             Due::Up => net.listen(self.address),
             Due::Die => {
                 self.die(net);
-                self.timer(net, RESTART_US, Due::Up);
+                let after_us = if self.style.dies_shared { SUPERVISED_US } else { RESTART_US };
+                self.timer(net, after_us, Due::Up);
             }
             Due::Down(index) => self.go_down(net, index),
             Due::Back(index) => self.come_back(net, index),
@@ -289,6 +300,8 @@ impl Server {
             if request.target == HEALTH_PATH {
                 connection.probe = true;
                 book.probed(server);
+            } else if request.target == REHEARSAL_PATH {
+                book.plays("rehearsed", false);
             } else if connection.open_nonce.take().is_none_or(|nonce| nonce != request.nonce()) {
                 book.arrived((server, connection.peer), &request, ignored);
             }
@@ -297,7 +310,10 @@ impl Server {
                 connection.queue.push_back(request);
             }
         }
-        book.depth_max = book.depth_max.max(connection.judge.unanswered());
+        let rehearses = connection.queue.iter().any(|request| request.target == REHEARSAL_PATH);
+        if !rehearses {
+            book.depth_max = book.depth_max.max(connection.judge.unanswered());
+        }
         if let Some(request) = connection.judge.current()
             && connection.open_nonce.is_none()
         {
@@ -346,7 +362,13 @@ impl Server {
         }
         self.conns.entry(conn).and_modify(|connection| connection.writing = Some(Writing::Delay));
         let most = self.style.delay_us_max >> net.rng().below(8);
-        let after_us = net.rng().below(most + 1) + if request.target.starts_with("/poll") { LASTING_US } else { 0 };
+        let lasts_us = match request.target.split('?').next() {
+            Some("/poll") => LASTING_US,
+            Some("/slow") => SLOW_US,
+            Some("/odd") if net.rng().below(20) == 0 => SLOW_US,
+            _ => 0,
+        };
+        let after_us = net.rng().below(most + 1) + lasts_us;
         self.timer(net, after_us, Due::Go(conn));
     }
 
@@ -477,7 +499,10 @@ impl Server {
     ) -> (Vec<u8>, After) {
         let book = self.book.borrow();
         let Some(entry) = book.entries.get(request.nonce()) else {
-            return (honest_answer(request.nonce()), After::Next);
+            let whole = honest_answer(request.nonce());
+            let head = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(whole.len(), |at| at + 4);
+            let length = if request.method == "HEAD" { head } else { whole.len() };
+            return (whole[..length].to_vec(), After::Next);
         };
         let expected = if self.ill > 0 { Expected::ill() } else { entry.asked.expected() };
         let server = self.index();
@@ -621,6 +646,14 @@ impl Server {
         }
     }
 
+    fn die_of_company(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let Some(connection) = self.conns.get(&conn).filter(|_| self.style.dies_shared) else { return };
+        let is_dying = self.timers.values().any(|due| matches!(due, Due::Die | Due::Up));
+        if !is_dying && connection.queue.iter().filter(|request| request.target != REHEARSAL_PATH).count() > 1 {
+            self.timer(net, 0, Due::Die);
+        }
+    }
+
     fn refuse(&mut self, net: &mut Net<'_>, conn: Conn) {
         self.send(net, conn, b"HTTP/1.1 431 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         self.deafen(conn);
@@ -706,6 +739,7 @@ impl Actor for Server {
         self.read(net, conn, data);
         self.count_received(conn, 0);
         self.refuse_at_once(net, conn);
+        self.die_of_company(net, conn);
         let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
         self.look_at_open_request(net, conn, now != before);
         self.go_on(net, conn);
