@@ -169,7 +169,7 @@ fn programs_in_the_background_end_with_the_page() {
     assert_eq!(errors_of(&text), [""; 0]);
     let pid = fs::read_to_string(&file).expect("the page has written it");
     fs::remove_file(&file).expect("it is there");
-    // A process that is killed may be a zombie until init has waited for it.
+    // A process that has ended is a zombie until init has waited for it.
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }

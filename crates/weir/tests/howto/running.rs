@@ -3,9 +3,8 @@
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::symlink;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -147,12 +146,10 @@ impl Place {
         let file = |end: &str| self.programs.join(format!("{}.{end}", self.blocks));
         let (script, stdout, stderr) = (file("sh"), file("out"), file("err"));
         fs::write(&script, lines).expect("a script");
-        let mut command = Command::new("sh");
-        // With -v the shell writes each line to standard error before it runs it.
-        command.arg("-euv").arg(&script).current_dir(&self.folder).stdin(Stdio::null());
+        let mut command = self.group.shell(&script);
+        command.current_dir(&self.folder);
         // Files and no pipes: programs in the background write to them for as long as they live.
         command.stdout(File::create(&stdout).expect("a file")).stderr(File::create(&stderr).expect("a file"));
-        command.process_group(self.group.id());
         self.set_environment(&mut command);
         let mut child = command.spawn().expect("sh starts");
         let (sender, ended) = mpsc::channel();
@@ -161,10 +158,15 @@ impl Place {
         });
         let status = ended.recv_timeout(DEADLINE).ok();
         if status.is_none() {
-            self.group = Group::begin(); // the end of the old one ends the shell
+            self.end();
         }
         waiter.join().expect("the thread only waits");
         End { status, stdout: read(&stdout), stderr: read(&stderr) }
+    }
+
+    /// Ends everything that the page has started.
+    fn end(&mut self) {
+        std::mem::replace(&mut self.group, Group::begin()).end();
     }
 
     fn set_environment(&self, command: &mut Command) {
@@ -181,7 +183,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.group = Group::begin(); // a page has nothing left that could write to the folder
+        self.end();
         let _ = fs::remove_dir_all(&self.programs);
     }
 }
