@@ -152,6 +152,7 @@ impl Place {
         command.stdout(File::create(&stdout).expect("a file")).stderr(File::create(&stderr).expect("a file"));
         self.set_environment(&mut command);
         let mut child = command.spawn().expect("sh starts");
+        drop(command); // it holds the pipe of the group
         let (sender, ended) = mpsc::channel();
         let waiter = std::thread::spawn(move || {
             let _ = sender.send(child.wait().expect("it is a child"));
