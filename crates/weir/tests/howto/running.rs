@@ -176,7 +176,9 @@ impl Place {
         command.env("WEIR_ADMIN", self.programs.join("admin.sock"));
         command.env("HOME", &self.folder).env("XDG_RUNTIME_DIR", &self.programs);
         command.env("LC_ALL", "C").env("TZ", "UTC");
-        for name in ["WEIR_CONFIG", "STATE_DIRECTORY", "NOTIFY_SOCKET", "http_proxy", "https_proxy", "all_proxy"] {
+        for name in
+            ["WEIR_CONFIG", "STATE_DIRECTORY", "NOTIFY_SOCKET", "http_proxy", "https_proxy", "all_proxy", "no_proxy"]
+        {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
         }
     }
