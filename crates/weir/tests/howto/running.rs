@@ -22,7 +22,9 @@ const PORTS: std::ops::Range<u16> = 30_000..32_700;
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    let first = u16::try_from(std::process::id() % u32::from(count)).expect("less than the count of ports");
+    // Processes that start one after the other begin far from each other.
+    let first = std::process::id().wrapping_mul(127) % u32::from(count);
+    let first = u16::try_from(first).expect("less than the count of ports");
     loop {
         let port = PORTS.start + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
