@@ -13,8 +13,9 @@ const SHELL: &str = "exec 3>&0 </dev/null; exec sh -euv \"$0\"";
 
 /// A process group whose leader does nothing but wait for the end of the page.
 ///
-/// The leader kills its own group when it is told to, and when this process ends. It is not waited for before, so that the
-/// number of the group belongs to no other group. A pipe that all programs inherit ends when the last one has ended.
+/// The leader kills its group at the end of the page, and also if this process dies. It remains a
+/// child until then, so that no other group can get the same number. All programs inherit a pipe,
+/// which ends when the last of them has ended.
 pub(crate) struct Group {
     leader: Child,
     leash: Option<ChildStdin>,
@@ -33,7 +34,8 @@ impl Group {
         Group { leader, leash, held: Some(held), ended: Some(ended) }
     }
 
-    /// A shell of the group that runs this script. With -v it writes each line to standard error before it runs it.
+    /// Returns a shell of the group that runs this script. With -v it writes each line to standard
+    /// error before it runs that line.
     pub(crate) fn shell(&self, script: &std::path::Path) -> Command {
         let held = self.held.as_ref().expect("it is there until the end").try_clone().expect("a descriptor");
         let leader = i32::try_from(self.leader.id()).expect("numbers of processes are positive i32");

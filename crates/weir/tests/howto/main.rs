@@ -1,18 +1,19 @@
-//! Proves: the pages of docs/howto work as they are written: commands succeed and print what a page shows, and configurations are valid.
+//! Proves: the pages of docs/howto work. Each command succeeds and prints the shown output, and each
+//! configuration is valid.
 //!
-//! What a fenced block means, by the words behind its three backticks:
+//! The words behind the three backticks of a fenced block say what happens to it:
 //!
 //! | words | meaning |
 //! |---|---|
-//! | `kdl FILE` | is written to FILE and must pass `weir check FILE` |
-//! | `sh` | is run by `sh -eu`; programs that it leaves in the background live until the page ends |
-//! | `sh no-run` | is only parsed by `sh -n`: it needs root, systemd, a container engine or the internet |
-//! | `text` | is the output of the `sh` block in front of it; `…` stands for any text |
-//! | another language and a name of a file | is written to that file |
-//! | another language alone | is only shown |
+//! | `kdl FILE` | The test writes it to FILE, which must pass `weir check FILE`. |
+//! | `sh` | `sh -eu` runs it. Background programs run until the page ends. |
+//! | `sh no-run` | `sh -n` parses it: it needs root, systemd, containers or the internet. |
+//! | `text` | The `sh` block in front of it must print this; `…` matches any text. |
+//! | another language and the name of a file | The test writes it to that file. |
+//! | another language alone | The test ignores it. |
 //!
-//! Each page has a folder of its own in which everything happens, and each `127.0.0.1:PORT` of a page becomes a free port.
-//! `HOWTO=bans cargo test -p weir --test howto` tests only the pages whose name contains `bans`.
+//! Each page runs in a temporary folder, and each `127.0.0.1:PORT` of a page becomes a free port.
+//! `HOWTO=bans cargo test -p weir --test howto` tests only pages with `bans` in their names.
 
 mod ending;
 mod matching;

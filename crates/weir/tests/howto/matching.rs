@@ -1,9 +1,10 @@
 //! Whether a program has printed what a page shows.
 
-/// Stands for any text, also for several lines or none.
+/// Matches any text, including several lines and no text.
 const ANYTHING: char = '…';
 
-/// Whether the output is as the page shows it. White space at the end of lines, and empty lines at the end, do not count.
+/// Whether the output is as the page shows it. White space at the end of lines, and empty lines at
+/// the end, do not count.
 pub(crate) fn is_shown(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (trimmed(shown), trimmed(printed));
     let parts: Vec<&str> = shown.split(ANYTHING).collect();

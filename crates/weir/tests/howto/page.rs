@@ -41,7 +41,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads a page, whose ports become free ones.
+    /// Reads a page and replaces its ports.
     pub(crate) fn of(path: &str, text: &str) -> Page {
         let mut ports = BTreeMap::new();
         let mut blocks = Vec::new();
@@ -82,7 +82,7 @@ fn kind(words: &str) -> Kind {
     }
 }
 
-/// Replaces each port of 127.0.0.1 by the free port that stands for it on this page.
+/// Replaces each port of 127.0.0.1 by a free port, the same one on the whole page.
 fn with_free_ports(line: &str, ports: &mut BTreeMap<String, u16>) -> String {
     const BEFORE: &str = "127.0.0.1:";
     let mut parts = line.split(BEFORE);

@@ -1,4 +1,4 @@
-//! Runs the blocks of a page in a folder of its own.
+//! Runs the blocks of a page in a temporary folder.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,10 +15,11 @@ use super::page::{Block, Kind, Page};
 
 /// How long one block may take, on a busy machine as well.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Ports of pages: below those that the kernel gives to outgoing connections, above those of the other end-to-end tests.
+/// Ports of pages: below those that the kernel gives to outgoing connections, above those of the
+/// other end-to-end tests.
 const PORTS: std::ops::Range<u16> = 30_000..32_700;
 
-/// A port on which nobody listens, each one once.
+/// Returns a port without a listener, never the same one twice.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
@@ -33,7 +34,7 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// Runs a page and returns everything that is wrong with it. Behind a command that fails nothing is run.
+/// Runs a page and returns all its errors. A command that fails ends the page.
 pub(crate) fn run(page: &Page) -> Vec<String> {
     let mut place = Place::new();
     let mut errors = Vec::new();
@@ -56,7 +57,7 @@ pub(crate) fn run(page: &Page) -> Vec<String> {
 struct Wrong {
     line: usize,
     text: String,
-    /// Whether the blocks behind it can't be right.
+    /// Whether no later block of the page can work.
     is_final: bool,
 }
 
@@ -221,7 +222,8 @@ impl End {
         first..read
     }
 
-    /// Everything that was printed. Lines of the script are in front of what they print on standard error.
+    /// Everything that was printed. In standard error, each line of the script is in front of its
+    /// output.
     fn told(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
