@@ -230,7 +230,7 @@ const CLIENT: Block = Block {
             "glitches-limit",
             Kind::Or("off", &Kind::Count(1, 1_000_000)),
             Default::Is("off"),
-            "Strange but legal events (docs/status.md) that a connection may cause; with more, weir closes it after its earlier requests.",
+            "Strange but legal events (docs/status-glitches.md#glitches) that a connection may cause; with more, weir closes it after its earlier requests.",
         ),
         row("via", Kind::Flag, Default::Is("#true"), "Add `Via` to responses, and to requests of the forward proxy."),
         row(
@@ -445,7 +445,7 @@ const UPSTREAM: Block = Block {
             "glitches-limit",
             Kind::Or("off", &Kind::Count(1, 1_000_000)),
             Default::Is("off"),
-            "Strange but legal events (docs/status.md) on one connection; with more, weir replaces the connection.",
+            "Strange but legal events (docs/status-glitches.md#glitches) on one connection; with more, weir replaces the connection.",
         ),
     ],
     shared: SOCKETS,

@@ -90,7 +90,7 @@ const LIMIT: Block = Block {
                 "handshakes-failed",
             ]),
             Default::Required,
-            "What is counted. `connections`: new connections; `open`: open ones; `requests`: each when it is parsed; `in-progress`: requests without a complete response; `answers`: responses with a `status`; `glitches`: see docs/status-glitches.md#glitches; `timeouts`: connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` expired; `handshakes`: TLS handshakes that resume no session; `handshakes-failed`: those that failed. After too many `answers` weir rejects what the client requests next. `glitches` and `timeouts` are counted when a connection ends, and a client with too many cannot connect. After too many handshakes of either kind a client cannot connect to listeners with `tls`.",
+            "What is counted. `connections`: new connections; `open`: open ones; `requests`: each when it is parsed; `in-progress`: requests without a complete response; `answers`: responses with a `status`; `glitches`: see docs/status-glitches.md#glitches; `timeouts`: connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` expired; `handshakes`: TLS handshakes that resume no session; `handshakes-failed`: TLS handshakes that failed. After too many `answers` weir rejects what the client requests next. `glitches` and `timeouts` are counted when a connection ends, and a client with too many cannot connect. After too many handshakes of either kind a client cannot connect to listeners with `tls`.",
         ),
         row(
             "rate",
