@@ -1,4 +1,5 @@
-//! Between the two sides of a worker, and between workers: mail, what is known without it, and the copies of requests that are away.
+//! Between the two sides of a worker, and between workers: mail, state shared without it, and the
+//! copies of requests that are away.
 
 pub(crate) mod answer;
 pub(crate) mod asked;

@@ -1,9 +1,10 @@
-//! What an answer is made of on its way from its source to its client (head, pieces of its body, trailers), and what the client's side says
-//! to that.
+//! The parts of a response on its way from its source to its client (head, pieces of its body,
+//! trailers), and the client side's reaction.
 //!
-//! Nothing here is text of a protocol: how an answer is framed, what is said of the connection and in which order answers leave is decided
-//! by the codec of the client (`client/http1.rs`). On one worker a head is passed on by reference; in mail it lies in two buffers of its
-//! post, so that it costs no allocation of its own.
+//! Nothing here is text of a protocol: the codec of the client (`client/http1.rs`) decides how a
+//! response is framed, what is said about the connection and in which order responses leave. On one
+//! worker a head is passed on by reference; in mail it is in two buffers of its post, so that it
+//! costs no separate allocation.
 
 use std::ops::Range;
 
@@ -13,16 +14,16 @@ use weir_http::{Field, KeptReply, ReplyBody, ReplyParts};
 use crate::base::keys::Key;
 use crate::request::pending_request::{ClientName, ConnId};
 
-/// The head of an answer, interim or final.
+/// The head of a response, interim or final.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerHead<'a> {
     /// Status, reason, and fields without those that were meant for weir only.
     pub parts: ReplyParts<'a>,
     /// How long the body is, or how its end is known.
     pub body: ReplyBody,
-    /// Content-Length as its source declared it, also when there is no body.
+    /// Content-Length as its source declared it, also without a body.
     pub declared_length: Option<u64>,
-    /// With 101: what the connection is from here on (RFC 9110 §7.8).
+    /// With 101: the protocol of the connection from here on (RFC 9110 §7.8).
     pub upgrade: Option<&'a [u8]>,
 }
 
@@ -52,7 +53,7 @@ impl AnswerHead<'_> {
 }
 
 impl KeptHead {
-    /// The head again, from the post that it lies in.
+    /// Returns the head again, from the post that contains it.
     pub(crate) fn head<'a>(&self, bytes: &'a [u8], fields: &'a [Field]) -> AnswerHead<'a> {
         AnswerHead {
             parts: self.reply.parts(&bytes[self.text.clone()], &fields[self.fields.clone()]),
@@ -62,7 +63,7 @@ impl KeptHead {
         }
     }
 
-    /// Its bytes and fields lie so much further back.
+    /// Its bytes and fields are this much further back.
     pub(super) fn shift(&mut self, bytes: usize, fields: usize) {
         let shift = |range: &mut Range<usize>, by: usize| *range = range.start + by..range.end + by;
         shift(&mut self.text, bytes);
@@ -71,17 +72,17 @@ impl KeptHead {
     }
 }
 
-/// Where an answer comes from.
+/// Where a response comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// A server, by this connection, which can be told to stop.
+    /// A server, by this connection, which can be asked to stop.
     Server(ConnId),
-    /// Weir itself: all of it is there at once.
+    /// Weir itself: all of it is available at once.
     Here,
 }
 
 impl Source {
-    /// The connection that it comes by, if it does.
+    /// Returns the connection that it comes by, if any.
     #[inline]
     pub(crate) fn conn(self) -> Option<ConnId> {
         match self {
@@ -91,7 +92,8 @@ impl Source {
     }
 }
 
-/// The connection that an answer came over, and when: what [`Store::withdraw`](weir_cache::Store::withdraw) goes by.
+/// Returns the connection that a response came over, and when: the mark that
+/// [`Store::withdraw`](weir_cache::Store::withdraw) uses.
 pub(crate) fn mark_of(conn: ConnId, now_us: u64) -> SourceMark {
     // Ten bits for the worker, as many as there may be.
     let name =
@@ -99,27 +101,27 @@ pub(crate) fn mark_of(conn: ConnId, now_us: u64) -> SourceMark {
     SourceMark { connection: name, position: now_us }
 }
 
-/// How long an answer may stand still while others need its connection. A client that reads at all clears the
-/// bytes that stopped it sooner than this.
+/// How long a response may stand still while others need its connection. A client that reads at all
+/// clears the bytes that stopped it sooner than this.
 pub(crate) const STALL_US: u64 = 100_000;
-/// Connections to servers that are aside for a client connection, with all its streams.
+/// Connections to servers that may be aside for a client connection, with all its streams.
 pub(crate) const ASIDE_CLIENT_MAX: u32 = 16;
 /// The same where many are aside already: so that each of many clients that stand still has a few.
 pub(crate) const ASIDE_SCARCE_MAX: u32 = 2;
 
-/// The source of an answer has to stop, because its client has more unsent than it may.
+/// The source of a response has to stop, because its client has more unsent than it may.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     /// Which connection.
     pub conn: ConnId,
-    /// Whose answers.
+    /// Whose responses.
     pub client: ClientName,
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a head that was mailed is the same one, also when its post had to wait and stands behind or in front of others. How: heads
-    //! of two posts that are put together.
+    //! Proves: a mailed head is unchanged, also when its post had to wait and is behind or in front
+    //! of others. How: heads of two posts that are put together.
 
     use super::*;
     use crate::base::keys::{ConnKey, ExchangeKey, Key};

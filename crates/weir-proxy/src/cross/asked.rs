@@ -1,4 +1,5 @@
-//! What the two sides of a worker tell each other when a request is handed over: by [`Requests`](super::router::Requests).
+//! The data that the two sides of a worker exchange when a request is handed over: by
+//! [`Requests`](super::router::Requests).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,18 +10,18 @@ use crate::plan::Whose;
 use crate::request::destination::Destination;
 use crate::request::pending_request::ConnId;
 
-/// What is told of a request whose client's connections are its own.
+/// The private data of a request, for a client with private connections.
 #[derive(Debug)]
 pub(crate) struct Private {
-    /// Where it goes, where the upstream doesn't say that.
+    /// Its destination, where the upstream doesn't determine that.
     pub destination: Option<Arc<Destination>>,
-    /// To whom it is charged.
+    /// The account that it is charged to.
     pub account: Account,
-    /// Whose its connection is said to be, where its servers are told.
+    /// The client identity of its connection, where servers are given one.
     pub whose: Option<Whose>,
 }
 
-/// What became of a request of a client of this worker.
+/// The outcome for a request of a client of this worker.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// It is here: on this connection, or in a line.
@@ -32,6 +33,6 @@ pub(crate) enum Asked {
         /// Where its bytes are.
         bytes: Range<usize>,
     },
-    /// It goes nowhere.
+    /// It is not served.
     Refused(Cause),
 }

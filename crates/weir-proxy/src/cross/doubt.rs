@@ -48,13 +48,14 @@ worded! {
 }
 
 impl Doubt {
-    /// Whether the server stays at depth 1 until an operator clears it, as after an answer too many: answers may have been
-    /// delivered to others, and the next ones would be.
+    /// Whether the server remains at depth 1 until an operator clears it, as after an answer too
+    /// many: responses may have been delivered to the wrong clients, and the next ones would be.
     pub fn lasts(self) -> bool {
         self == Doubt::Misframing
     }
 
-    /// Whether it shows that answers on the connection may have been others' than was thought: what it has brought is not for all.
+    /// Whether it shows that responses on the connection may have belonged to other requests than
+    /// was thought: they must not be shared.
     pub(crate) fn is_out_of_step(self) -> bool {
         use Doubt::{
             AnswerToNothing, BothFramings, EarlyAnswer, EchoMismatch, ForbiddenBody, Garbage, InvalidLength, Misframing,

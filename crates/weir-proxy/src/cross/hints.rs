@@ -1,4 +1,4 @@
-//! What workers know of each other without mail.
+//! State that workers share without mail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use crate::cross::standing::Order;
 use crate::cross::verdict::Verdict;
 use crate::placement::balance::Shared;
 
-/// How long what waits for a server that can't be reached goes on waiting, since that server last had a connection that was of use: it may
-/// be starting again.
+/// How long requests go on waiting for a server that can't be reached, since that server last had a
+/// useful connection: it may be restarting.
 pub(crate) const RESTART_US: u64 = 2_000_000;
 /// Bit of a number of connections: another one can be made, as far as is known.
 const HOPEFUL: u32 = 1 << 31;
 
-/// What workers know of each other without mail: how many connections to each server are up, and what an operator ordered.
-/// Read without locks; it outlives the machines of a worker.
+/// State that workers share without mail: how many connections to each server are up, and an
+/// operator's last order. Read without locks; it outlives the machines of a worker.
 #[derive(Debug)]
 pub struct Hints {
     ready: Vec<AtomicU32>,
-    /// By server: whether its connections live for more than one answer.
+    /// By server: whether its connections live for more than one response.
     pub(crate) lasting: Vec<Lasting>,
     /// By server: how many requests that ride apart it works on at once.
     pub(crate) limits: Vec<Arc<Limit>>,
@@ -32,22 +32,24 @@ pub struct Hints {
     verdicts: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
-    /// By the first server of an upstream: who has sent a request from the quarantine, and until when others wait; 0: nobody.
+    /// By the first server of an upstream: which worker has sent a request from the quarantine, and
+    /// until when others wait; 0: none.
     quarantines: Vec<AtomicU64>,
-    /// By server: when a client last had a good answer to what a probe would ask; 0: never.
+    /// By server: when a client last had a good response to the request of a probe; 0: never.
     proved_us: Vec<AtomicU64>,
-    /// By server: when a connection to it last ended that had brought an answer; 0: never.
+    /// By server: when a connection to it last ended that had brought a response; 0: never.
     seen_us: Vec<AtomicU64>,
-    /// By server: whether it answers few connections at a time.
+    /// By server: whether it serves few connections at a time.
     places: Vec<Places>,
-    /// By server: connections of `tcp` to it, those that are being made included.
+    /// By server: connections of `tcp` to it, including those that are being made.
     flows: Vec<AtomicU32>,
     shared: Shared,
     workers: usize,
 }
 
 impl Hints {
-    /// For so many servers (of all upstreams together, those that may come included) and workers.
+    /// Returns hints for `servers` (of all upstreams together, including possible later ones) and
+    /// `workers`.
     pub fn new(servers: usize, workers: usize) -> Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
@@ -79,28 +81,29 @@ impl Hints {
         self.shared.forget(server);
     }
 
-    /// Whether a server may have another connection of `tcp`, of so many at most over all workers; None: any number.
+    /// Whether a server may have another connection of `tcp`, with at most `max` over all workers;
+    /// None: any number.
     pub(crate) fn has_flow_room(&self, server: ServerIndex, max: Option<u32>) -> bool {
         max.is_none_or(|max| self.flows[server.index()].load(Ordering::Relaxed) < max)
     }
 
-    /// The same, and it has it then.
+    /// The same, and it is counted at once.
     pub(crate) fn begin_flow(&self, server: ServerIndex, max: Option<u32>) -> bool {
         let add = |flows: u32| (flows < max.unwrap_or(u32::MAX)).then_some(flows.saturating_add(1));
         self.flows[server.index()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// So many connections of `tcp` to a server have ended.
+    /// `count` connections of `tcp` to a server have ended.
     pub(crate) fn end_flows(&self, server: ServerIndex, count: u32) {
         self.flows[server.index()].fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// How many servers it has room for.
+    /// Returns how many servers it has room for.
     pub fn servers(&self) -> usize {
         self.orders.len()
     }
 
-    /// Connections of a worker to a server that are up.
+    /// Returns the connections of a worker to a server that are up.
     pub fn ready(&self, server: ServerIndex, worker: usize) -> u32 {
         self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) & !HOPEFUL
     }
@@ -110,7 +113,7 @@ impl Hints {
         self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) > 0
     }
 
-    /// What they tell each other for balancing.
+    /// Returns the state shared for balancing.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -124,7 +127,7 @@ impl Hints {
         self.ready[server.index() * self.workers + worker].store(word, Ordering::Relaxed);
     }
 
-    /// What an operator last ordered of a server.
+    /// Returns the last order of an operator for a server.
     pub fn order(&self, server: ServerIndex) -> Order {
         Order::ALL[usize::from(self.orders[server.index()].load(Ordering::Relaxed))]
     }
@@ -133,7 +136,7 @@ impl Hints {
         self.orders[server.index()].store(order as u8, Ordering::Relaxed);
     }
 
-    /// Why a server is not pipelined until an operator clears it.
+    /// Returns why a server is not pipelined until an operator clears it.
     pub(crate) fn verdict(&self, server: ServerIndex) -> Option<Verdict> {
         Verdict::of(self.verdicts[server.index()].load(Ordering::Relaxed))
     }
@@ -150,12 +153,13 @@ impl Hints {
         self.proved_us[server.index()].store(now_us, Ordering::Relaxed);
     }
 
-    /// A connection to a server has ended that had brought an answer.
+    /// A connection to a server has ended that had brought a response.
     pub(crate) fn set_seen(&self, server: ServerIndex, now_us: u64) {
         self.seen_us[server.index()].store(now_us, Ordering::Relaxed);
     }
 
-    /// Until when a server that can't be reached is waited for, because it was in use; 0: it never was.
+    /// Returns until when a server that can't be reached is waited for, because it was in use; 0:
+    /// it never was.
     pub(crate) fn awaited_until_us(&self, server: ServerIndex) -> u64 {
         match self.seen_us[server.index()].load(Ordering::Relaxed) {
             0 => 0,
@@ -174,17 +178,19 @@ impl Hints {
     /// Takes the quarantine of an upstream for one request.
     ///
     /// # Errors
-    /// Who has it: as returned by [`Hints::hold_quarantine`].
+    ///
+    /// The present holder: as returned by [`Hints::hold_quarantine`].
     pub(crate) fn take_quarantine(&self, first: ServerIndex, before: u64, hold: u64) -> Result<u64, u64> {
         self.quarantines[first.index()].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
     }
 
-    /// Names who has a quarantine: until when, and which worker.
+    /// Encodes the holder of a quarantine: until when, and which worker.
     pub(crate) fn hold_quarantine(worker: u16, until_us: u64) -> u64 {
         until_us << 16 | u64::from(worker)
     }
 
-    /// Takes the trial if it is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
+    /// Takes the trial if it is due: one worker gets true, and the next trial comes at `next_us` if
+    /// no verdict does before.
     pub(crate) fn take_trial(&self, server: ServerIndex, now_us: u64, next_us: u64) -> bool {
         let trial = &self.trials_us[server.index()];
         let due_us = trial.load(Ordering::Relaxed);

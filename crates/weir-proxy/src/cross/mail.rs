@@ -1,6 +1,8 @@
-//! What workers tell each other: requests for connections that another worker owns, and their answers.
+//! What workers send each other: requests for connections that another worker owns, and their
+//! responses.
 //!
-//! Everything of one turn for one worker leaves as one [`Post`]; bytes of small messages share one buffer.
+//! All messages of one turn for one worker leave as one [`Post`]; bytes of small messages share one
+//! buffer.
 
 use std::ops::Range;
 
@@ -17,19 +19,20 @@ use crate::cross::verdict::Verdict;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 
-/// What has become of a request that comes back to its client's side.
+/// The outcome of a request that comes back to its client's side.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
     /// It was not served: nothing of it was sent.
     Unserved,
-    /// Its connection was lost within its answer, or within that to an earlier request of its client. If its client has nothing of the
-    /// answer, it may go again; then that is counted as this.
+    /// Its connection was lost within its response, or within that to an earlier request of its
+    /// client. If its client has nothing of the response, it may be sent again; then that is
+    /// counted like this.
     Lost(Repetition),
-    /// The same, but it may not go again, because of this.
+    /// The same, but it may not be sent again, for this reason.
     Hopeless(Cause),
 }
 
-/// How it is counted that a request goes again.
+/// How sending a request again is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Repetition {
     /// As one of its tries.
@@ -42,7 +45,7 @@ pub struct Repetition {
     pub ours: bool,
 }
 
-/// What workers tell each other of the health of a server.
+/// What workers tell each other about the health of a server.
 #[derive(Debug, Clone, Copy)]
 pub enum HealthNews {
     /// To its judge: it did what a `failover` rule counts.
@@ -55,7 +58,8 @@ pub enum HealthNews {
         /// It works again.
         good: bool,
     },
-    /// To all, from its judge, or to one that begins anew: it gets nothing new, why and since when.
+    /// To all, from its judge, or to a worker that restarts: the server gets nothing new, why and
+    /// since when.
     Suspended(Suspension),
     /// To all, from its judge: it works again.
     Resumed,
@@ -72,27 +76,30 @@ pub enum Flow {
     Aside,
 }
 
-/// Which answers nobody wants any more.
+/// Which responses are not wanted any more.
 #[derive(Clone, Copy, Debug)]
 pub enum Cancellation {
-    /// That of a request which its client's side counts until no server has it any more: that side is told.
+    /// That of a request which its client's side counts until no server has it any more: the
+    /// client's side is notified.
     Counted {
-        /// Who asked.
+        /// The client.
         client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
         conn: Option<ConnId>,
-        /// Its client's side hears of each connection that gets it ([`Mail::Assigned`]), and gives it up again then: nothing is searched.
+        /// Its client's side hears of each connection that gets it ([`Mail::Assigned`]), and
+        /// cancels it again then: nothing is searched.
         told: bool,
     },
     /// Any.
     Any {
-        /// The answer is too late or the body will not be complete: a connection that carries it must end.
+        /// The response is too late or the body will not be complete: a connection that carries it
+        /// must end.
         hard: bool,
-        /// Who asked.
+        /// The client.
         client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
         conn: Option<ConnId>,
-        /// Its answer has begun there, so that it is nowhere else.
+        /// Its response has begun there, so that it is nowhere else.
         begun: bool,
     },
 }
@@ -111,7 +118,7 @@ pub enum Mail {
     Again {
         /// The request.
         ask: PendingRequest,
-        /// What has become of it.
+        /// Its outcome.
         fate: Fate,
         /// Where its bytes are.
         bytes: Range<usize>,
@@ -120,7 +127,7 @@ pub enum Mail {
     Body {
         /// Which request.
         id: ExchangeId,
-        /// Who asked.
+        /// The client.
         client: ClientName,
         /// Its connection.
         conn: ConnId,
@@ -129,47 +136,51 @@ pub enum Mail {
         /// Nothing follows.
         end: bool,
     },
-    /// Towards the upstream: nobody wants this answer any more.
+    /// Towards the upstream: this response is not wanted any more.
     Cancel {
         /// Which request.
         id: ExchangeId,
-        /// On which condition, and what is known of it.
+        /// On which condition, and what is known of the request.
         what: Cancellation,
     },
-    /// Towards the client: no server has a request any more that was given up.
+    /// Towards the client: no server any longer has a request that was cancelled.
     Withdrawn {
         /// Which request.
         id: ExchangeId,
     },
-    /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
-    /// about; then it is for nobody, unless the next answer is for the same client.
+    /// Towards the upstream: stop or go on reading responses for a client. It may cross the end of
+    /// the response that it is about; then it has no effect, unless the next response is for the
+    /// same client.
     Flow {
         /// The connection.
         conn: ConnId,
-        /// Whose answers, as in [`PendingRequest::client`].
+        /// Whose responses, as in [`PendingRequest::client`].
         client: ClientName,
-        /// What it does.
+        /// What the connection does.
         flow: Flow,
     },
-    /// Towards the client: the reading of an answer stands still for it, and others need the connection.
+    /// Towards the client: reading of a response is stopped because of it, and others need the
+    /// connection.
     Needed {
         /// Which request.
         id: ExchangeId,
         /// The connection.
         conn: ConnId,
-        /// Bytes of the answer that are to come, as far as is known; None: too many to be taken in.
+        /// Bytes of the response that are still to come, as far as is known; None: too many to be
+        /// taken in.
         left: Option<u64>,
         /// The connection has been set aside.
         aside: bool,
-        /// So many may be for one client connection.
+        /// The most connections that may be set aside for one client connection.
         most: u32,
     },
-    /// From a worker to itself, towards the upstream: a client with connections of its own is gone.
+    /// From a worker to itself, towards the upstream: a client that owns connections is gone.
     Gone {
         /// Its slot.
         client: ClientKey,
     },
-    /// From a worker to itself, towards the client: a request has to go to another worker's connections; its bytes are in the post.
+    /// From a worker to itself, towards the client: a request has to move to another worker's
+    /// connections; its bytes are in the post.
     Move {
         /// Which worker.
         worker: u16,
@@ -178,7 +189,7 @@ pub enum Mail {
         /// Where its bytes are.
         bytes: Range<usize>,
     },
-    /// From a worker to itself, towards the client: the connection that CONNECT wants is there.
+    /// From a worker to itself, towards the client: the connection that CONNECT wants is up.
     Joined {
         /// Which request.
         id: ExchangeId,
@@ -199,23 +210,24 @@ pub enum Mail {
         /// On which, and when.
         placed: Placed,
     },
-    /// Towards the client: the head of an interim or final answer; its bytes and fields are in the post.
+    /// Towards the client: the head of an interim or final response; its bytes and fields are in
+    /// the post.
     Head {
         /// Which request.
         id: ExchangeId,
         /// Where it comes from.
         conn: ConnId,
-        /// What it is.
+        /// The head.
         head: KeptHead,
     },
-    /// Towards the client: a small piece of the answer's body; its bytes are in the post.
+    /// Towards the client: a small piece of the response body; its bytes are in the post.
     Small {
         /// Which request.
         id: ExchangeId,
         /// Where its bytes are.
         bytes: Range<usize>,
     },
-    /// Towards the client: a large piece of the answer's body.
+    /// Towards the client: a large piece of the response body.
     Large {
         /// Which request.
         id: ExchangeId,
@@ -233,14 +245,14 @@ pub enum Mail {
         /// The piece.
         data: Bytes,
     },
-    /// Towards the client: the answer is complete.
+    /// Towards the client: the response is complete.
     End {
         /// Which request.
         id: ExchangeId,
         /// As [`Trailers::as_bytes`](weir_http::Trailers::as_bytes).
         trailers: Bytes,
     },
-    /// Towards the client: there is no answer, or no rest of it.
+    /// Towards the client: the response, or the rest of it, does not come.
     Fail {
         /// Which request.
         id: ExchangeId,
@@ -254,31 +266,33 @@ pub enum Mail {
         /// Hold back.
         pause: bool,
     },
-    /// To all: a connection of this server was forgotten; others that rest may be, too.
+    /// To all: a connection of this server was forgotten; others that are idle may be as well.
     Unheard {
         /// Which server.
         server: ServerIndex,
-        /// When what was lost was sent, microseconds: whatever was heard of later is not meant.
+        /// When the lost request was sent, microseconds: connections that were heard of later are
+        /// not meant.
         since_us: u64,
     },
-    /// To all: a connection waits for its first answer from this server; those that rest make room.
+    /// To all: a connection waits for its first response from this server; idle ones make room.
     Vacate {
         /// Which server.
         server: ServerIndex,
     },
-    /// To workers where requests wait for it: what this one has fetched for the store is there, or is not for the store.
+    /// To workers where requests wait for it: an object that this worker has fetched for the store
+    /// is there, or is not for the store.
     Fetched {
         /// What.
         name: FillName,
         /// It could not be fetched.
         failure: Option<Cause>,
     },
-    /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
+    /// To all: this worker lost all its state and restarts. Nothing that was said before counts.
     Reborn {
-        /// How often it has begun anew.
+        /// How often it has restarted.
         life: u32,
     },
-    /// To a worker that begins anew: what follows was said knowing it.
+    /// To a worker that restarts: the messages that follow were sent knowing of its restart.
     Welcome {
         /// From its [`Mail::Reborn`].
         life: u32,
@@ -290,7 +304,7 @@ pub enum Mail {
         /// What.
         news: HealthNews,
     },
-    /// To all: requests like this one were in flight when servers died.
+    /// To all: requests with this key were in flight when servers died.
     Suspect {
         /// As in [`crate::retry::poison::key`].
         key: Bytes,
@@ -321,7 +335,7 @@ pub enum Mail {
 }
 
 impl Mail {
-    /// The same message when its bytes lie `by` further back, and its fields so much.
+    /// Returns the same message when its bytes are `by` further back, and its fields `fields`.
     fn shifted(mut self, by: usize, fields: usize) -> Mail {
         match &mut self {
             Mail::Ask { bytes, .. }
@@ -335,7 +349,7 @@ impl Mail {
     }
 }
 
-/// Everything that one worker tells another in one turn.
+/// All messages from one worker to another in one turn.
 #[derive(Debug, Default)]
 pub struct Post {
     /// Messages in order.

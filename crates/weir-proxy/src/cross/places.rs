@@ -1,29 +1,31 @@
-//! Servers that answer few connections at a time, because a thread or process of theirs stays with each until that ends: whoever waits
-//! for a place has to be given one.
+//! Servers that serve few connections at a time, because each connection keeps a thread or process
+//! of theirs until it ends: a connection that waits for a place has to be given one.
 //!
-//! Nobody can see whether a server has accepted a connection, so it is tried: when the first answer on a connection is late, others
-//! that have nothing to do are closed (`upstream/crowded.rs`). When a late answer comes at once then, that has helped. Before that it is
-//! seen whether it comes by itself ([`Try::Wait`]), every second time, or every eighth once others have helped twice: a server that is
-//! merely slow is not tried again before an answer takes twice as long. Nothing else depends on it than how long connections rest,
-//! so that a mistake costs connects, or a request of such a server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all
-//! workers, without locks: who reads an old number tries once too often or too late. Bound: seven numbers.
-//! docs/connections.md.
+//! A proxy can't see whether a server has accepted a connection, so it experiments: when the first
+//! response on a connection is late, idle connections are closed (`upstream/crowded.rs`). If a late
+//! response then comes at once, that has helped. Before that, every second time, or every eighth
+//! once closing has helped twice, it only waits whether the response comes anyway ([`Try::Wait`]):
+//! a server that is merely slow is not tried again before a response takes twice as long. Only the
+//! idle time of connections depends on it, so that a mistake costs connects, or a request of such a
+//! server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all workers, without locks: a
+//! worker that reads an old number tries once too often or too late. Bound: seven numbers.
+//! docs/semantics.md §3.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Before this no first answer is late.
 pub(crate) const LATE_US: u64 = 100_000;
-/// For so long it is seen whether late answers come by themselves.
+/// How long weir waits to see whether late responses come without help.
 pub(crate) const WAIT_US: u64 = 100_000;
 /// What comes so soon after connections were closed has come because of that. Much less, so that answers which take their time at
 /// random are found to come by themselves sooner than to be helped.
 const HELP_US: u64 = 40_000;
-/// Every so many times it is seen whether it does; where closing has helped before, every so many.
+/// Every how many times it only waits for that; and the same where closing has helped before.
 const WAITS: u32 = 2;
 const WAITS_CROWDED: u32 = 8;
 /// How often that must have helped for the server to be one of few places.
 const PROOFS_MIN: u32 = 2;
-/// What was learned holds for so long; then half of the patience.
+/// Learned facts hold for this long; then half of the patience.
 const MEMORY_US: u64 = 600_000_000;
 /// No longer than this is waited for a first answer.
 const PATIENCE_US_MAX: u64 = 30_000_000;
@@ -31,7 +33,7 @@ const PATIENCE_US_MAX: u64 = 30_000_000;
 /// What is done about a late first answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Try {
-    /// Nothing for [`WAIT_US`]: it may come by itself.
+    /// Nothing for [`WAIT_US`]: the response may come without help.
     Wait,
     /// Others make room.
     Vacate,
@@ -86,7 +88,8 @@ impl Places {
         (self.patience_us.load(Ordering::Relaxed) >> halves).clamp(LATE_US, PATIENCE_US_MAX)
     }
 
-    /// A first answer has taken so long. None: it is being seen whether such come by themselves, or whether the last try helps.
+    /// A first response has taken this long. None: it is being found out whether such responses
+    /// come without help, or whether the last try helps.
     pub(crate) fn on_late(&self, now_us: u64, late_us: u64) -> Option<Try> {
         let tried_us = self.tried_us.load(Ordering::Relaxed);
         if self.waits(now_us) || tried_us > 0 && now_us < tried_us + self.patience_us(now_us) {
@@ -149,13 +152,14 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what helped is told from what did not, and slow servers are left alone. How: step by step.
+    //! Proves: closing that helped is distinguished from closing that did not, and slow servers are
+    //! left alone. How: step by step.
 
     use super::*;
 
     const SECOND: u64 = 1_000_000;
 
-    /// A first answer is late, and comes so much later.
+    /// A first response is late, and comes `after_us` later.
     fn late_by(places: &Places, now_us: u64, after_us: u64) -> Option<Try> {
         let tried = places.on_late(now_us, LATE_US);
         if tried == Some(Try::Vacate) {

@@ -1,8 +1,10 @@
-//! Requests that are with another worker: a copy of each that may be repeated, until its answer begins.
+//! Requests that are with another worker: a copy of each that may be repeated, until its response
+//! begins.
 //!
-//! What another worker has is lost with its machines when they panic, and cannot be asked for (`engine/lives.rs`). Kept by the
-//! worker of the client, in its exchange; the memory of small ones is used again. Bounds: one copy for each such request,
-//! as long as the request itself; [`SPARE_MAX`] copies of at most [`SPARE_BYTES_MAX`] are saved for later.
+//! The requests that another worker has are lost with its machines when they panic, and can't be
+//! recovered from it (`engine/lives.rs`). Kept by the worker of the client, in its exchange; the
+//! memory of small ones is used again. Bounds: one copy for each such request, as long as the
+//! request itself; [`SPARE_MAX`] copies of at most [`SPARE_BYTES_MAX`] are saved for later.
 
 use crate::request::pending_request::PendingRequest;
 
@@ -48,7 +50,8 @@ impl RetryCopies {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a copy is what was given, whatever was there before, and what is saved is bounded. How: more than it holds.
+    //! Proves: a copy is equal to its source, whatever was there before, and saved memory is
+    //! bounded. How: more than it holds.
 
     use super::*;
     use crate::base::keys::{ExchangeKey, Key};

@@ -1,9 +1,10 @@
-//! The ways between the two sides of a worker. Here is known whether the other side of a request lives on this worker: a call when it does,
-//! mail when it does not.
+//! The ways between the two sides of a worker. Only this module knows whether the other side of a
+//! request lives on this worker: it uses a call when it does, mail when it does not.
 //!
-//! One way is open at a time: [`Requests`] while something of a client is read, [`Replies`] while something of a server is. So bodies go by
-//! reference, and neither side can be called while it is at work itself. What one side has to tell the other against the direction of the
-//! open way is mail of the worker to itself ([`Context::post`]).
+//! One way is open at a time: [`Requests`] while something of a client is read, [`Replies`] while
+//! something of a server is. So bodies are passed by reference, and neither side can be called
+//! while it is at work itself. Messages against the direction of the open way are mail of the
+//! worker to itself ([`Context::post`]).
 
 use bytes::Bytes;
 use weir_http::Trailers;
@@ -33,8 +34,8 @@ impl<'a> Requests<'a> {
         Requests { upstreams }
     }
 
-    /// Whether servers have died of requests like this one, which `write` serialises. `lines`: its method, target and Host. `whole`: all of
-    /// its body is here.
+    /// Whether servers have died of such requests; `write` serialises this request. `lines`: its
+    /// method, target and Host. `whole`: all of its body is here.
     #[inline]
     pub(crate) fn verdict(
         &self,
@@ -47,7 +48,8 @@ impl<'a> Requests<'a> {
         self.upstreams.isolation().verdict_of_new(upstream, lines, whole, write, cx)
     }
 
-    /// Asks for an answer, and says in `ask` which server was chosen; `write` serialises the request to where it goes. `isolated`: as [`Requests::verdict`] said.
+    /// Sends a request, and notes in `ask` which server was chosen; `write` serialises the request
+    /// to its place. `isolated`: as [`Requests::verdict`] said.
     #[inline]
     pub(crate) fn ask(
         &mut self,
@@ -60,7 +62,7 @@ impl<'a> Requests<'a> {
         self.upstreams.ask(ask, isolated, private, write, cx)
     }
 
-    /// Asks for a connection that becomes a tunnel.
+    /// Requests a connection that becomes a tunnel.
     pub(crate) fn tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
         self.upstreams.ask_tunnel(ask, private, cx)
     }
@@ -96,7 +98,7 @@ impl<'a> Replies<'a> {
         Replies { clients }
     }
 
-    /// The head of an answer.
+    /// The head of a response.
     #[inline]
     pub(crate) fn head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
         if id.worker == cx.worker {
@@ -107,8 +109,9 @@ impl<'a> Replies<'a> {
         cx.post(id.worker, Mail::Head { id, conn: from, head });
     }
 
-    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so
-    /// later; with `meter` the source stops behind this piece, and that worker says when it goes on.
+    /// A piece of a response body or of a tunnel. Returns whether its source has to stop: where the
+    /// client is another worker's, that worker reports it later; with `meter` the source stops
+    /// behind this piece, and that worker reports when it may continue.
     #[inline]
     pub(crate) fn piece(
         &mut self,
@@ -137,7 +140,7 @@ impl<'a> Replies<'a> {
         None
     }
 
-    /// An answer is complete, or a tunnel's server has closed its direction.
+    /// A response is complete, or a tunnel's server has closed its direction.
     #[inline]
     pub(crate) fn end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
         if id.worker == cx.worker {

@@ -1,13 +1,14 @@
-//! What is said of a server on all workers: what an operator wants of it, and what its judge has found against it.
+//! The standing of a server on all workers: an operator's orders, and the evidence that its judge
+//! has found against it.
 //!
-//! What follows from both is decided by [`ServerState`](crate::upstream::server_state::ServerState).
-//! docs/failover.md.
+//! [`ServerState`](crate::upstream::server_state::ServerState) decides what follows from both.
+//! docs/semantics.md §6.
 
 use std::fmt;
 
 use crate::ending::ServerTlsFailure;
 
-/// What an operator wants of a server.
+/// An operator's order for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// To serve.
@@ -15,7 +16,7 @@ pub enum Order {
     Enable,
     /// To finish what it has and take nothing new, but for clients that are bound to it.
     Drain,
-    /// To finish what is in flight and to be left alone then, without connections.
+    /// To finish the requests in flight and to be left alone then, without connections.
     Disable,
 }
 
@@ -36,7 +37,7 @@ impl Order {
 /// Why a server is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspensionCause {
-    /// It gave as many bad answers as a `failover` rule allows.
+    /// It gave as many bad responses as a `failover` rule allows.
     Answers {
         /// Which rule of its upstream.
         rule: u8,
@@ -48,7 +49,7 @@ pub enum SuspensionCause {
     },
     /// As many probes failed as `fall` says.
     Probe {
-        /// What the last one had against it.
+        /// The fault that the last one found.
         fault: ProbeFault,
     },
 }
@@ -64,7 +65,7 @@ impl SuspensionCause {
     }
 }
 
-/// What health has found against a server.
+/// The evidence of health against a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspension {
     /// Why.
@@ -73,18 +74,18 @@ pub struct Suspension {
     pub since_us: u64,
 }
 
-/// What a probe can have against a server.
+/// The faults that a probe can find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeFault {
     /// No connection.
     Connect,
     /// No TLS on it.
     Tls(ServerTlsFailure),
-    /// No complete answer in time.
+    /// No complete response in time.
     Timeout,
-    /// The connection ended before the answer did.
+    /// The connection ended before the response did.
     Closed,
-    /// Not an HTTP answer, or one beyond the limits.
+    /// Not an HTTP response, or one beyond the limits.
     Garbage,
     /// An unexpected status.
     Status(u16),

@@ -1,18 +1,21 @@
 //! How many requests may be sent again after losses: a share of all requests, so that failures don't multiply load.
 //!
-//! The engine keeps one [`Budget`] an upstream and worker, tells it of each request that is sent and asks it before one is
-//! sent again. What is sent again because weir ends a connection for the sake of one client (it left, its time is up) is charged too,
-//! each request. Otherwise only the oldest request of a lost connection asks, when its repetition is counted: servers work on the
-//! requests of a connection one after another, so what was behind it costs them nothing twice; and it goes alone from then
-//! on, so that it is the oldest when it is lost again.
-//! docs/retries.md; Finagle and Envoy bound retries the same way.
+//! The engine keeps one [`Budget`] an upstream and worker, reports each request that is sent and
+//! asks it before one is sent again. Repetitions because weir ends a connection for the sake of one
+//! client (it left, its time is up) are charged as well, each request. Otherwise only the oldest
+//! request of a lost connection asks, when its repetition is counted: servers work on the requests
+//! of a connection one after another, so the requests behind it cost them nothing twice; and it is
+//! sent alone from then on, so that it is the oldest when it is lost again. docs/semantics.md §4;
+//! Finagle and Envoy bound retries the same way.
 //!
-//! A bucket of tokens, one a repetition. A request earns `percent` hundredths of one, a second earns [`FLOOR_PER_SECOND`].
-//! What it holds at most must cover the death of a server with everything that it had in flight: [`BURST_MIN`], and what
-//! the requests of the last [`WINDOW_US`] earned. At 20 % that is two seconds of requests, and what is in flight at
-//! once is the request rate times the response time (Little's law). So no request fails for want of a token when one
-//! server of several dies, unless a worker has more than 1,000 connections there and requests that take longer than two
-//! seconds; and a server that fails everything gets those two seconds twice, then a fifth on top.
+//! A bucket of tokens, one a repetition. A request earns `percent` hundredths of one, a second
+//! earns [`FLOOR_PER_SECOND`]. The bucket must be able to cover the death of a server with all its
+//! requests in flight: it holds at most [`BURST_MIN`], and what the requests of the last
+//! [`WINDOW_US`] earned. At 20 % that is two seconds of requests, and the number in flight at once
+//! is the request rate times the response time (Little's law). So no request fails for want of a
+//! token when one server of several dies, unless a worker has more than 1,000 connections there and
+//! requests that take longer than two seconds; and a server that fails everything gets those two
+//! seconds twice, then a fifth on top.
 
 /// Repetitions that a bucket holds at least when it is full.
 pub const BURST_MIN: u64 = 1_000;
@@ -20,7 +23,7 @@ pub const BURST_MIN: u64 = 1_000;
 pub const FLOOR_PER_SECOND: u64 = 10;
 /// The time whose requests decide how many more a bucket may hold.
 pub const WINDOW_US: u64 = 10_000_000;
-/// Time between two looks at what was earned.
+/// Time between two refills.
 const REFILL_US: u64 = 100_000;
 /// Tokens are counted in hundredths, so that a percentage of a request is a whole number.
 const TOKEN: u64 = 100;
@@ -62,20 +65,20 @@ impl Budget {
         may
     }
 
-    /// Whether so many requests could be sent again now.
+    /// Whether `count` requests could be sent again now.
     pub fn has(&mut self, now_us: u64, count: u64) -> bool {
         self.refill(now_us);
         self.tokens >= count.saturating_mul(TOKEN)
     }
 
-    /// A request is sent again in any case: what that costs is missing to others.
+    /// A request is sent again in any case: its cost is taken from the others.
     pub fn charge(&mut self, now_us: u64) {
         self.refill(now_us);
         self.tokens = self.tokens.saturating_sub(TOKEN);
     }
 
-    /// Counts what was earned since the last look. Call every few seconds; a bucket that is looked at only when something
-    /// fails would take a burst before a long silence for nothing.
+    /// Adds what was earned since the last refill. Call it every few seconds; a bucket that is
+    /// refilled only when something fails would take a burst before a long silence for nothing.
     pub fn refill(&mut self, now_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.refilled_us);
         if elapsed_us < REFILL_US {
@@ -111,7 +114,7 @@ mod tests {
         spent
     }
 
-    /// What is charged is missing, down to nothing, and what there is can be told.
+    /// Charges are subtracted, down to nothing, and the remainder can be queried.
     #[test]
     fn charges_count() {
         let mut budget = Budget::new(20, 0);
@@ -155,7 +158,7 @@ mod tests {
                 (0..a_second * looks_ms / 1_000).for_each(|_| budget.on_sent(true));
                 budget.refill(now_us);
             }
-            // What fades within a window of few looks, and what is rounded.
+            // The part that fades within a window of few refills, and the part lost by rounding.
             let expected = a_second * 2 * 6 / 10;
             prop_assert!(spend_all(&mut budget, now_us) >= BURST_MIN.max(expected));
         }

@@ -1,9 +1,9 @@
 //! Requests that kill: which requests were in flight when servers died, and which of them are not sent any more.
 //!
-//! The engine keeps one [`Suspects`] a worker. It tells of connections that broke with requests in flight, and of answers while
-//! anything is remembered at all; while nothing is, the request path pays one branch. Workers tell each other of keys with
-//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest goes first.
-//! docs/retries.md,
+//! The engine keeps one [`Suspects`] a worker. It reports connections that broke with requests in
+//! flight, and responses while anything is remembered at all; while nothing is, the request path
+//! pays one branch. Workers tell each other of keys with two deaths and more. Bounds: [`KEYS_MAX`]
+//! keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest is dropped first. docs/semantics.md §4,
 //! docs/hostile.md E19.
 //!
 //! ```text
@@ -15,25 +15,31 @@
 //! ```
 //!
 //! A false accusation is worse than a late one, so most rules are for the innocent:
-//! - A key is method, target and Host, and a hash of all that makes the request what it is: its other fields, and its body if that was here
-//!   from the start. A server may close because of one client's cookie, and that is no reason to refuse the URL to others. Left out is what
-//!   differs from client to client, or each time, although the request is the same ([`Varying`]): else each client with the
-//!   same killer would be a new one. One complete answer to a key anywhere clears it. A killer is never answered.
-//! - A killer may be sent with many different heads (cookies of browsers). So while one with the same method, target and Host was refused,
-//!   all others are suspect: alone they are no danger to anybody, and the first death there refuses them too. One complete answer to any
-//!   of them ends that: then the difference is what kills.
-//! - All connections that a server loses within [`CRASH_US`] are one crash, and a request that was sent before it is
-//!   accused of it once, however often it was asked.
-//! - A crash only counts if the server had lived: it has answered since its last one, or the connection had stood. A server
-//!   that is down behind something that accepts and closes accuses nobody.
-//! - Only a death in quarantine leads to a refusal ([`crate::request::pending_request::RequestFlags::QUARANTINED`]): alone on its connection, the only
-//!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
-//!   their arrival, and a server that resets connections after answers (keep-alive limits,
-//! docs/hostile.md E27) kills what
-//!   happens to be behind them.
-//! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died within [`NOISE_US`], without it
-//!   in flight and without another suspect in quarantine, they die by themselves, and its own death is no evidence:
-//!   when servers are killed one after another, somebody is in flight each time.
+//! - A key is method, target and Host, and a hash of everything else that makes up the request: its
+//!   other fields, and its body if that was here from the start. A server may close because of one
+//!   client's cookie, and that is no reason to refuse the URL to others. Parts are left out that
+//!   differ from client to client, or each time, although the request is the same ([`Varying`]):
+//!   otherwise each client with the same killer would be a new one. One complete response to a key
+//!   anywhere clears it. A killer is never answered.
+//! - A killer may be sent with many different heads (cookies of browsers). So while one with the
+//!   same method, target and Host was refused, all others are suspect: alone they endanger no other
+//!   request, and the first death there refuses them as well. One complete response to any of them
+//!   ends that: then the difference is what kills.
+//! - All connections that a server loses within [`CRASH_US`] are one crash, and a request that was
+//!   sent before it is accused of it once, however often it was sent.
+//! - A crash only counts if the server had lived: it has answered since its last one, or the
+//!   connection had stood. A server that is down behind something that accepts and closes accuses
+//!   no request.
+//! - Only a death in quarantine leads to a refusal
+//!   ([`crate::request::pending_request::RequestFlags::QUARANTINED`]): alone on its connection, the
+//!   only such request of its upstream, and on a connection that had been idle. Others were in
+//!   flight at most by the chance of their arrival, and a server that resets connections after
+//!   responses (keep-alive limits, docs/hostile.md E27) kills the requests that happen to be behind
+//!   them.
+//! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died
+//!   within [`NOISE_US`], without it in flight and without another suspect in quarantine, requests
+//!   are not the cause, and its own death is no evidence: when servers are killed one after
+//!   another, some request is in flight each time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -50,14 +56,17 @@ pub(crate) const DEATHS_MIN: u8 = 3;
 pub(crate) const REFUSED_US: u64 = 60_000_000;
 /// Keys remembered.
 pub(crate) const KEYS_MAX: usize = 256;
-/// Bytes that a key keeps of the first two lines of a request, for status. The hash is of all of them.
+/// Bytes that a key keeps of the first two lines of a request, for status. The hash is of all of
+/// them.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
-/// What a key has in front of them, and behind.
+/// The parts of a key in front of these lines, and behind them.
 const UPSTREAM_BYTES: usize = 2;
 const HASH_BYTES: usize = 8;
-/// Of fields that are left out the size counts, in steps of so many bytes: servers die of a long head, whatever is in it.
+/// For fields that are left out the size counts, in steps of this many bytes: servers die of a long
+/// head, whatever it contains.
 const VARYING_STEP_BYTES: usize = 4096;
-/// Fields that tell who a client is, which way a request came, or what it is called: not what it does to a server.
+/// Fields that identify a client, the way that a request came, or the request itself, not its effect
+/// on a server.
 const VARYING: &[&str] = &[
     "cdn-loop",
     "client-cert",
@@ -76,22 +85,22 @@ const VARYING: &[&str] = &[
 pub(crate) const CRASH_US: u64 = 100_000;
 /// How long a suspect is held back after a death, to see whether servers die without it.
 pub(crate) const HOLD_US: u64 = 100_000;
-/// How long a death for which there is no suspect makes the deaths of suspects doubtful.
+/// How long a death that had no suspect in quarantine makes the deaths of suspects doubtful.
 const NOISE_US: u64 = 1_000_000;
 /// Crashes remembered, and those that a key remembers to have been in.
 const CRASHES_MAX: usize = 32;
 const CRASHES_OF_KEY_MAX: usize = 8;
-/// Time after the last death until one that is not suspect is forgotten.
+/// Time after the last death until a key that is not suspect is forgotten.
 const NOTED_US: u64 = 60_000_000;
-/// The same for a suspect: it is in quarantine whenever it is asked for, so this costs little.
+/// The same for a suspect: it is in quarantine whenever it is requested, so this costs little.
 const SUSPECT_US: u64 = 600_000_000;
 
-/// What is to be done with a request.
+/// The treatment of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing special.
     Free,
-    /// It goes into quarantine.
+    /// It enters quarantine.
     Suspect,
     /// It is not sent for this time.
     Refused {
@@ -135,7 +144,7 @@ struct Record {
     /// The last crashes that it is accused of; 0: none.
     crashes: [u64; CRASHES_OF_KEY_MAX],
     died_us: u64,
-    /// When another worker last told of a death.
+    /// When another worker last reported a death.
     told_us: Option<u64>,
     refusal: Refusal,
 }
@@ -203,8 +212,8 @@ pub(crate) struct Suspects {
     past: VecDeque<Past>,
 }
 
-/// What in a request differs each time, or from client to client, though the request is the same: [`VARYING`], and what the configuration
-/// has weir add.
+/// The parts of a request that differ each time, or from client to client, though the request is
+/// the same: [`VARYING`], and the fields that weir adds by configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Varying<'a> {
     echo: Option<&'a str>,
@@ -225,8 +234,8 @@ impl<'a> Varying<'a> {
     }
 }
 
-/// What keys of requests have in common that differ only in what is hashed: the upstream and the first two lines as they are sent, method,
-/// target and Host. None: it is no request.
+/// Returns what is common to all keys that differ only in their hash: the upstream and the first
+/// two lines as they are sent, method, target and Host. None: it is no request.
 pub(crate) fn family(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
     let within = &request[..request.len().min(TEXT_BYTES_MAX)];
     let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
@@ -234,8 +243,9 @@ pub(crate) fn family(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
     Some([&upstream.to_be_bytes(), &within[..end]].concat())
 }
 
-/// Names a request as it is sent. `whole`: its body was here from the start, if it has one; else the same request may have more or less of it
-/// each time, and the name is without. None: it is no request.
+/// Returns the name of a request as it is sent. `whole`: its body was here from the start, if it
+/// has one; otherwise the same request may have more or less of it each time, and the name leaves
+/// it out. None: it is no request.
 pub(crate) fn key(upstream: u16, request: &[u8], whole: bool, varying: Varying<'_>) -> Option<Vec<u8>> {
     let mut key = family(upstream, request)?;
     let head = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
@@ -263,7 +273,7 @@ fn family_of(key: &[u8]) -> &[u8] {
 }
 
 impl Suspects {
-    /// Nothing is remembered. `servers` of all upstreams together.
+    /// Starts without anything remembered. `servers` of all upstreams together.
     pub(crate) fn new(servers: usize) -> Suspects {
         Suspects { vitals: vec![Vital::default(); servers], ..Suspects::default() }
     }
@@ -280,7 +290,8 @@ impl Suspects {
         known.filter(move |(key, _)| family_of(key) == family)
     }
 
-    /// Whether one that differs from it only in what is hashed was refused, and none such was answered since.
+    /// Whether one that differs from it only in its hash was refused, and none such was answered
+    /// since.
     fn is_like_killer(&self, now_us: u64, key: &[u8]) -> bool {
         let is_killer =
             |record: &Record| record.refusal.until_us > 0 && !record.refusal.apart && !record.is_over(now_us);
@@ -293,7 +304,7 @@ impl Suspects {
         self.keys.is_empty()
     }
 
-    /// Another server has the place of this one.
+    /// Another server replaces this server.
     pub(crate) fn forget_server(&mut self, server: usize) {
         self.vitals[server] = Vital::default();
     }
@@ -364,7 +375,8 @@ impl Suspects {
         recent.any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
     }
 
-    /// Until when a suspect is held back; not at all if it was refused, which it may be told at once.
+    /// Returns until when a suspect is held back; not at all if it was refused, because that
+    /// refusal may be sent at once.
     pub(crate) fn held_until_us(&self, key: &[u8]) -> u64 {
         let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refusal.until_us <= record.died_us;
         self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
@@ -379,7 +391,7 @@ impl Suspects {
         self.keys.remove(key).is_some_and(|record| record.deaths > 1)
     }
 
-    /// What is to be done with a request.
+    /// Returns the treatment of a request.
     pub(crate) fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
         let record = self.keys.get(key).filter(|record| !record.is_over(now_us));
         match record.map_or(Verdict::Free, |record| record.verdict(now_us)) {
@@ -388,7 +400,7 @@ impl Suspects {
         }
     }
 
-    /// What another worker should know of a key: deaths, and the end of its refusal.
+    /// Returns what another worker should know of a key: deaths, and the end of its refusal.
     pub(crate) fn opinion(&self, key: &[u8]) -> Option<(u8, u64)> {
         self.keys.get(key).map(|record| (record.deaths, record.refusal.until_us))
     }
@@ -400,12 +412,12 @@ impl Suspects {
         record.deaths = record.deaths.max(deaths);
         record.refusal.until_us = record.refusal.until_us.max(refused_until_us);
         (record.died_us, record.told_us) = (now_us, Some(now_us));
-        // What died at the other worker died here as well.
+        // A key that died at the other worker died here as well.
         let same = self.past.iter().take_while(|past| now_us < past.started_us + CRASH_US);
         same.for_each(|past| record.add(past.id));
     }
 
-    /// Forgets what is over.
+    /// Forgets entries that are over.
     pub(crate) fn sweep(&mut self, now_us: u64) {
         self.keys.retain(|_, record| !record.is_over(now_us));
     }
@@ -434,7 +446,7 @@ impl Suspects {
         })
     }
 
-    /// Of those that are least suspect the one whose last death is longest ago makes room.
+    /// Among the least suspect keys, the one with the oldest last death makes room.
     fn make_room(&mut self, now_us: u64, key: &[u8]) {
         if self.keys.len() < KEYS_MAX || self.keys.contains_key(key) {
             return;

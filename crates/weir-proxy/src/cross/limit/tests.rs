@@ -1,6 +1,7 @@
-//! Proves: the limit of a server that does less the more it has is found from either side and is left when it is no longer needed; every
-//! other server is given as much as is asked of it, and trials on it are rare. How: models of servers in made-up time, closed loops of
-//! clients and arrivals by the clock.
+//! Proves: the limit of a server that does less the more it has is found from either side and is
+//! left when it is no longer needed; every other server gets all its requests at once, and trials
+//! on it are rare. How: models of servers in made-up time, closed loops of clients and arrivals by
+//! the clock.
 
 use super::*;
 
@@ -177,7 +178,7 @@ fn slower_pages_are_tried_rarely() {
     assert!(below * 100 < looks, "{below} of {looks}");
 }
 
-/// What varies by chance is taken for an overload hardly ever, and not for long.
+/// Random variation is hardly ever taken for an overload, and not for long.
 #[test]
 fn chance_is_no_overload() {
     for (clients, took_us) in [(500.0, (|_| 500_000.0) as fn(f64) -> f64), (200.0, |_| 20_000.0), (500.0, threads)] {

@@ -26,7 +26,7 @@ fn crash(suspects: &mut Suspects, now_us: &mut u64) -> Crash {
     suspects.on_loss(*now_us, 0, false).expect("it lived")
 }
 
-/// This many deaths of a key, each in a crash of its own.
+/// This many deaths of a key, each in a separate crash.
 fn die(suspects: &mut Suspects, now_us: &mut u64, deaths: usize, alone: bool, key: &[u8]) -> Verdict {
     let mut verdict = Verdict::Free;
     for _ in 0..deaths {
@@ -58,7 +58,7 @@ fn a_key_is_all_that_makes_a_request_what_it_is() {
     assert_eq!(key(0, b"GET / HTTP/1.1\r\n", true, Varying::default()), None);
 }
 
-/// Two that begin alike for longer than a key keeps are two, and memory is bounded.
+/// Two keys with a common beginning longer than a key keeps are two, and memory is bounded.
 #[test]
 fn what_is_long_is_accused_only_as_itself() {
     let long = |end: &str| of(&format!("GET /{}{end} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(20_000)));
@@ -67,7 +67,8 @@ fn what_is_long_is_accused_only_as_itself() {
     assert_eq!(long("a"), long("a"));
 }
 
-/// Who asks, which way and under which name makes no difference, unless it makes the head long.
+/// The client, the way and the identifier of a request make no difference, unless they make the head
+/// long.
 #[test]
 fn what_weir_varies_does_not_count() {
     let (client, upstream) = (ClientPlan::default(), UpstreamPlan::default());
@@ -98,7 +99,7 @@ fn who_is_answered_with_another_head_is_free() {
     assert_eq!(suspects.verdict(now_us, &of("GET /w HTTP/1.1\r\nHost: a\r\n\r\n")), Verdict::Free, "another page");
 }
 
-/// A killer that ten clients send, each with a cookie of its own: all but the first kill once.
+/// A killer that ten clients send, each with a different cookie: all but the first kill once.
 #[test]
 fn a_killer_with_many_heads_is_found() {
     let (mut suspects, mut now_us) = (Suspects::new(1), 0);
@@ -146,7 +147,8 @@ fn an_answer_clears() {
     assert!(!suspects.on_answer(&key), "they were never told");
 }
 
-/// A crash takes many connections; all that was in flight is accused of it once, however often it was asked.
+/// A crash takes many connections; all requests in flight are accused of it once, however often
+/// they were sent.
 #[test]
 fn a_crash_is_one_death() {
     let mut suspects = Suspects::new(1);
@@ -160,7 +162,8 @@ fn a_crash_is_one_death() {
     assert_eq!(suspects.opinion(&named(1)), Some((1, 0)));
 }
 
-/// Servers that are killed one after another: who happens to be in flight each time is no killer, as long as they die without it too.
+/// Servers that are killed one after another: a request that happens to be in flight each time is
+/// no killer, as long as they die without it as well.
 #[test]
 fn servers_that_die_anyway_are_no_evidence() {
     for (noise, refused) in [(true, false), (false, true)] {
@@ -179,7 +182,8 @@ fn servers_that_die_anyway_are_no_evidence() {
     }
 }
 
-/// What a killer did to another worker's connections is no reason to doubt, whether the mail or the loss is faster.
+/// The effect of a killer on another worker's connections is no reason to doubt, whether the mail
+/// or the loss is faster.
 #[test]
 fn what_another_worker_tells_of_explains_deaths() {
     for told_first in [false, true] {
@@ -219,7 +223,8 @@ fn two_killers_are_both_refused() {
     assert_eq!(verdicts, [Verdict::Refused { left_us: REFUSED_US }; 2]);
 }
 
-/// What is sent again while a crash goes on and kills once more has killed twice, if the server had lived in between.
+/// A request that is sent again during a crash and kills once more has killed twice, if the server
+/// had lived in between.
 #[test]
 fn a_repetition_within_a_crash_is_another_death() {
     let mut suspects = Suspects::new(1);
