@@ -1,22 +1,29 @@
-//! The servers of a worker, and its connections to them: which one gets a request, what was sent and is not answered, what is known of a
-//! server (trust, depth, limits, how long it takes), whether it is in use, and what becomes of requests whose connection is lost.
+//! The servers of a worker, and its connections to them: which one gets a request, the requests
+//! that were sent and are not answered, the facts known about a server (trust, depth, limits, how
+//! long it takes), whether it is in use, and the fate of requests on lost connections.
 //!
-//! Owns the tables of upstream connections and of servers, and nobody else can reach them. Answers go to the clients' side by
-//! [`Replies`](crate::cross::router::Replies), which is at hand only while something of a server is read; everything else that it has
-//! to know (there is no answer, hold the body back) goes by mail. Requests come by [`Requests`](crate::cross::router::Requests).
+//! Owns the tables of upstream connections and of servers, and no other module can reach them.
+//! Responses reach the clients' side by [`Replies`](crate::cross::router::Replies), which is at
+//! hand only while something of a server is read; everything else for that side (a response fails,
+//! the body is held back) is sent by mail. Requests come by
+//! [`Requests`](crate::cross::router::Requests).
 //!
-//! What it decides it asks of parts, none of which can reach another unless it is handed to it: [`Pool`] has the two tables and is the only
-//! writer of where a connection stands; [`Groups`] chooses among the servers of an upstream and counts repetitions; [`PrivatePools`] has what
-//! belongs to single clients; [`Placing`](placing::Placing) finds a place for a request; [`View`](view::View) says where one may go and can
-//! change nothing; [`Isolation`] says what goes alone; [`Health`] judges servers and reads probes;
-//! [`RanEmpty`] keeps connections that ran empty until all was read; [`Cancelled`] knows what nobody wants any more; [`Outbox`] knows what is
-//! to be sent. What follows from that for other connections and for what waits is said to `Upstreams`: how a connection ends
-//! ([`Ending`](agenda::Ending)), or what else is to be done ([`Then`](timers::Then)). It is noted in the [`Agenda`] and carried out by one
-//! loop ([`Upstreams::work_off`]), so that nothing calls itself.
+//! Decisions are made by parts, none of which can reach another unless it is handed to it: [`Pool`]
+//! has the two tables and is the only writer of a connection's state; [`Groups`] chooses among the
+//! servers of an upstream and counts repetitions; [`PrivatePools`] has the state of single clients;
+//! [`Placing`](placing::Placing) finds a place for a request; [`View`](view::View) determines
+//! possible places and can change nothing; [`Isolation`] decides which requests are sent alone;
+//! [`Health`] judges servers and reads probes; [`RanEmpty`] keeps connections that ran empty until
+//! all was read; [`Cancelled`] knows the unwanted responses; [`Outbox`] knows the data to be sent.
+//! The parts report the consequences for other connections and for waiting requests to `Upstreams`:
+//! how a connection ends ([`Ending`](agenda::Ending)), or what else has to be done
+//! ([`Then`](timers::Then)). The [`Agenda`] takes note of these, and one loop carries them out
+//! ([`Upstreams::work_off`]), so that nothing calls itself.
 //!
-//! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes of a connection's log are those of its
-//! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
-//! of a server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
+//! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes
+//! of a connection's log are those of its unanswered requests; connections of the pool <=
+//! `connections`, or `connections-max` while some are held; unanswered and waiting requests of a
+//! server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
 
 mod adopt;
 mod again;
@@ -120,7 +127,7 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// The servers and the connections to them.
+    /// Returns the servers and the connections to them.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -130,12 +137,12 @@ impl Upstreams {
         &mut self.pool
     }
 
-    /// What belongs to single clients.
+    /// Returns the state of single clients.
     pub(crate) fn private(&self) -> &PrivatePools {
         &self.private
     }
 
-    /// Which requests go alone.
+    /// Returns which requests are sent alone.
     pub(crate) fn isolation(&self) -> &Isolation {
         &self.isolation
     }

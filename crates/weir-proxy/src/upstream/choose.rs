@@ -1,11 +1,12 @@
-//! Where a request goes: which server, and by whom (stage schedule).
+//! Chooses where a request is sent: which server, and by which connections (stage schedule).
 //!
-//! Pure: a [`View`] and a request in, a [`Placement`] out. Each server that comes into question has a [`Rank`], and the lowest is taken.
-//! Who is first among equals is said by the balancing method for a request that has just come, by the order behind the server where it was
-//! for one that goes again. These and the one that tries a suspended server differ in their [`Purpose`], and in nothing else. What a choice
-//! has for a consequence is left to whoever asked: whose turn it was ([`super::balancing`]), which connection it goes onto
-//! ([`super::placing`]). A request in quarantine goes again when its turn has come.
-//! docs/connections.md, docs/retries.md, docs/failover.md, docs/balancing.md.
+//! Pure: a [`View`] and a request in, a [`Placement`] out. Each eligible server has a [`Rank`], and
+//! the lowest wins. Among equals, the balancing method decides for a new request, and the order
+//! behind the previous server for one that is sent again. These and the request that tries a
+//! suspended server differ in their [`Purpose`], and in nothing else. The consequences of a choice
+//! are left to the caller: whose turn it was ([`super::balancing`]), which connection takes the
+//! request ([`super::placing`]). A request in quarantine is sent again when its turn has come.
+//! docs/semantics.md §3, §4, §5, docs/balancing.md.
 
 use super::view::{Prospect, View};
 use crate::base::keys::ServerIndex;
@@ -18,15 +19,17 @@ use crate::upstream::server::Reach;
 /// Why a request looks for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It has just come.
+    /// It has just arrived.
     New,
-    /// It can't be answered, or wait any longer, where it was: another server, or else that one.
+    /// It can't be answered, or wait any longer, where it was: it looks for another server, or else
+    /// takes the same one.
     Again,
-    /// It is to show whether a suspended server works, which is not one before this one in the plan.
+    /// It is to show whether a suspended server works. Only servers from `from` on in the plan come
+    /// into question.
     Trial { from: u16 },
 }
 
-/// By whom a server gets a request.
+/// By which connections a server gets a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// A connection of this worker, or its queue.
@@ -39,7 +42,7 @@ pub(super) enum Way {
 
 /// How good a place at a server is. The better one is less.
 ///
-/// A backup comes after everybody else of its tier.
+/// A backup comes after all other servers of its tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     tier: Tier,
@@ -50,17 +53,18 @@ pub(super) struct Rank {
 /// What a server can do for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tier {
-    /// It has the client's session, or is tried: nobody else comes into question.
+    /// It has the client's session, or is tried: no other server comes into question.
     Only,
-    /// It takes it now.
+    /// It takes the request now.
     Now,
-    /// It had it before, can't be reached from here, and takes it now at another worker.
+    /// It had the request before, can't be reached from here, and takes it now at another worker.
     SameElsewhere,
-    /// It is expected to take it soon: it has not failed; or it may come up, and where the request was it may not wait.
+    /// It is expected to take the request soon: it has not failed; or it may come up, and the
+    /// request may not wait where it was.
     Soon,
-    /// It had it before, and can be reached.
+    /// It had the request before, and can be reached.
     Same,
-    /// It is suspended, but would take it, and the configuration wants that.
+    /// It is suspended, but would take the request, and the configuration allows that.
     LastResort,
     /// It has failed, and may come up.
     Later,
@@ -68,22 +72,22 @@ enum Tier {
     LastResortLater,
     /// It may come up at the worker that owns its connections.
     Owner,
-    /// It had it before, and may come up.
+    /// It had the request before, and may come up.
     SameLater,
 }
 
-/// How well it can do so, unless a key decides.
+/// How well it can take the request, unless a key decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
-    /// Nothing is unanswered on some connection, for a request that goes alone.
+    /// Some connection has nothing unanswered, for a request that must be sent alone.
     Idle,
     /// As well as any.
     Free,
     /// All its connections are held by others for now.
     Held,
-    /// By another worker, for a request that is at this one because of its connections.
+    /// By another worker, for a request that is at this worker because of its connections.
     Elsewhere,
-    /// Its connection is about to be there, sooner than a backup is needed.
+    /// Its connection is about to be up, sooner than a backup is needed.
     Coming,
 }
 
@@ -100,7 +104,7 @@ pub(super) struct Placement {
 struct Terms<'a> {
     ask: &'a PendingRequest,
     method: Option<&'a Balance>,
-    /// It goes again.
+    /// The request is sent again.
     again: bool,
     /// A key decides among all of a tier.
     by_key: bool,
@@ -109,12 +113,13 @@ struct Terms<'a> {
 }
 
 impl View<'_> {
-    /// The best place for a request. `method`: who is first among equals, of an upstream of several servers. `order` is room for the
-    /// servers in question: afterwards it has those that were as good as the one that is taken, in the order of the plan, if the request
-    /// is new.
+    /// Returns the best place for a request. `method` ranks equals, for an upstream of several
+    /// servers. `order` is scratch space for the eligible servers: if the request is new, it
+    /// afterwards has those that were as good as the chosen one, in the order of the plan.
     ///
     /// # Errors
-    /// Why no server may have it.
+    ///
+    /// The reason why no server may have it.
     #[inline]
     pub(super) fn choose(
         &self,
@@ -137,10 +142,10 @@ impl View<'_> {
         found.ok_or_else(|| self.refusal(ask))
     }
 
-    // ---- a request that has just come ----
+    // ---- a request that has just arrived ----
 
-    /// Whether the server of an upstream that has no other takes it on a connection of this worker, as it nearly always does: then nothing
-    /// has to be compared.
+    /// Whether the only server of an upstream takes the request on a connection of this worker, as
+    /// it nearly always does: then nothing has to be compared.
     #[inline]
     fn is_open(&self, ask: &PendingRequest) -> bool {
         let machine = &self.servers[self.groups[usize::from(ask.upstream)].servers.first()];
@@ -181,7 +186,8 @@ impl View<'_> {
         Some(Placement { rank, server: chosen as u16, way: self.way(servers.at(chosen), ask)? })
     }
 
-    /// By whom a server gets a request that has just come, or came by mail. None: by nobody.
+    /// Returns by which connections a server gets a request that has just arrived, or came by mail.
+    /// None: by none.
     #[inline]
     pub(super) fn way(&self, server: ServerIndex, ask: &PendingRequest) -> Option<Way> {
         let machine = &self.servers[server];
@@ -203,28 +209,28 @@ impl View<'_> {
         other.map(Way::Worker)
     }
 
-    /// Whose connections are used until this worker has one of its own again.
+    /// Returns the worker whose connections are used until this worker has one again.
     fn lender(&self, server: ServerIndex) -> Option<u16> {
         let machine = &self.servers[server];
         let hopeful = self.is_hopeful(server);
-        // A connection that ends with each answer is made where it is needed.
+        // A connection that ends with each response is made where it is needed.
         if machine.is_one_shot() && (hopeful || machine.contact.reach == Reach::Unknown) {
             return None;
         }
         if hopeful { self.ready_elsewhere(server) } else { self.able_elsewhere(server) }
     }
 
-    // ---- one that goes again ----
+    // ---- a request that is sent again ----
 
-    /// To another server, in the order behind the one where it was; or to that.
+    /// To another server, in the order behind the previous one; or to the same one.
     fn place_again(&self, ask: &PendingRequest, method: Option<&Balance>, order: &mut Vec<usize>) -> Option<Placement> {
         let (servers, old) = (&self.groups[usize::from(ask.upstream)].servers, usize::from(ask.server));
         let leaves = !self.servers[servers.at(old)].standing.keeps_waiting();
         let terms = Terms { ask, method, again: true, by_key: is_by_key(ask, method), leaves };
         order.clear();
         match (method, key_of(ask)) {
-            // With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
-            // that one.
+            // With a key, the data it needs is at the next server in that key's order; and still at
+            // its own server, if nothing speaks against that.
             (Some(balance), Some(key)) if terms.by_key => {
                 let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
                 balance.order_behind(key, failed.then_some(old), |at| self.is_up(servers.at(at)), order);
@@ -235,12 +241,12 @@ impl View<'_> {
             let (rank, prospect) = self.rank(*at, servers.at(*at), &terms)?;
             Some(Placement { rank, server: *at as u16, way: prospect.way()? })
         });
-        // Of equals the first.
+        // The first of equals.
         others.chain(self.place_same(ask, false)).min_by_key(|place| place.rank)
     }
 
-    /// The server where a request was: on this worker's connections, or on another's, if it can't be reached from here. `bound`: its
-    /// session is there.
+    /// Returns the place at the server where a request was: on this worker's connections, or on
+    /// another's, if the server can't be reached from here. `bound`: its session is there.
     fn place_same(&self, ask: &PendingRequest, bound: bool) -> Option<Placement> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
@@ -265,22 +271,23 @@ impl View<'_> {
         Some(Placement { rank: Rank { tier, backup: false, how: How::Free }, server: ask.server, way })
     }
 
-    /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
-    /// better asked elsewhere, if it may be.
+    /// Whether a request that is sent again remains with the server to which it is bound. One that
+    /// lost two connections there is better sent elsewhere, if it may be.
     fn stays_bound(&self, ask: &PendingRequest) -> bool {
         let tied =
             ask.traits.has(RequestFlags::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
         tied && ask.bound == ask.server
     }
 
-    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
+    /// Whether a request may move to another worker: not when the rest of its body arrives here,
+    /// where it would be too late.
     fn may_cross(&self, ask: &PendingRequest) -> bool {
         !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == self.cx.worker
     }
 
-    // ---- one that tries a suspended server ----
+    // ---- a request that tries a suspended server ----
 
-    /// The first server from this one on whose trial is due and may be this request.
+    /// Returns the first server from `from` on that is due for a trial which may be this request.
     fn place_trial(&self, ask: &PendingRequest, from: u16) -> Option<Placement> {
         let servers = &self.groups[usize::from(ask.upstream)].servers;
         (usize::from(from)..servers.len()).find_map(|at| {
@@ -299,7 +306,8 @@ impl View<'_> {
 
     // ---- what a server can do ----
 
-    /// How good a server is for a request that is not there yet, and how soon. None: it may not have it.
+    /// Returns how good a server is for a request that is not there yet, and how soon. None: the
+    /// server may not have it.
     #[inline]
     fn rank(&self, at: usize, server: ServerIndex, terms: &Terms<'_>) -> Option<(Rank, Prospect)> {
         let machine = &self.servers[server];
@@ -335,14 +343,14 @@ impl View<'_> {
         Some((Rank { tier, backup, how }, prospect))
     }
 
-    /// Whether a server is about to be there, and spares a backup.
+    /// Whether a server is about to be up, and makes a backup unnecessary.
     fn precedes_backups(&self, server: ServerIndex, terms: &Terms<'_>) -> bool {
         terms.method.is_some_and(Balance::has_backups) && self.is_coming(server)
     }
 }
 
 impl Placement {
-    /// Whether nobody else came into question.
+    /// Whether no other server came into question.
     pub(super) fn is_only(&self) -> bool {
         self.rank.tier == Tier::Only
     }
@@ -354,17 +362,17 @@ impl Rank {
     }
 }
 
-/// What a request is hashed by, if it is.
+/// Returns the hash key of a request, if it has one.
 pub(super) fn key_of(ask: &PendingRequest) -> Option<u64> {
     (ask.key != 0).then_some(ask.key)
 }
 
-/// Whether the key of a request says where it goes.
+/// Whether the key of a request decides where it is sent.
 fn is_by_key(ask: &PendingRequest, method: Option<&Balance>) -> bool {
     ask.key != 0 && method.is_some_and(|method| !method.may_roam())
 }
 
-/// Whether a request is fit for a trial that has been due for so long.
+/// Whether a request is fit for a trial that has been due for this long.
 fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
     let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
     let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);

@@ -20,7 +20,7 @@ const CLASSES_MIN: usize = 16;
 const WAYS: usize = 4;
 /// Most classes whose shape is kept for people.
 const SHAPES_MAX: usize = 32;
-/// Longest shape, characters; what is longer ends in `…`.
+/// Longest shape, characters; a longer one ends in `…`.
 const SHAPE_CHARS_MAX: usize = 60;
 /// Answers before a class counts as even.
 const EVEN_ANSWERS: u32 = 32;
@@ -35,7 +35,8 @@ const OVERTAKEN_MIN: u64 = 4;
 pub(crate) const OVERTAKEN_US: u64 = 2_000;
 const OVERTAKEN_FACTOR: u64 = 8;
 const OVERTAKEN_US_MAX: u64 = 50_000;
-/// Answers for which a class stays uneven after an overtaken request; doubles each time up to [`UNEVEN_ANSWERS_MAX`].
+/// Answers for which a class remains uneven after an overtaken request; doubles each time up to
+/// [`UNEVEN_ANSWERS_MAX`].
 const UNEVEN_ANSWERS_MIN: u16 = 256;
 const UNEVEN_ANSWERS_MAX: u16 = 8_192;
 /// The doubling starts over after an even period this many times as long as the last uneven one.
@@ -161,7 +162,7 @@ pub(crate) struct Mark {
 pub(crate) struct Answered {
     /// The snapshot when the request reached the front.
     pub since: Mark,
-    /// Answers of the server so far, this one included.
+    /// Answers of the server so far, including this answer.
     pub answers: u64,
     /// Time at the front, microseconds.
     pub elapsed_us: u64,
@@ -177,7 +178,7 @@ impl Answered {
         self.answers.saturating_sub(self.since.answers + 1)
     }
 
-    /// Whether other requests overtook this one. `usual_us`: the usual time of its class.
+    /// Whether other requests overtook its request. `usual_us`: the usual time of its class.
     fn is_overtaken(&self, usual_us: u32) -> bool {
         let (others, in_flight) = (self.others(), u64::from(self.since.in_flight));
         let turns = (in_flight / IN_FLIGHT_PER_TURN).clamp(1, TURNS_MAX);
@@ -255,19 +256,19 @@ pub struct ClassReport {
 /// Whether requests of a class may share connections, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Others overtook one of its requests lately: not before so many answers more.
+    /// Others overtook one of its requests recently: not before this many more answers.
     Overtaken {
         /// Up to 8,192.
         answers: u32,
     },
-    /// Not known yet: after so many answers more.
+    /// Not known yet: after this many more answers.
     New {
         /// Up to 32.
         answers: u32,
     },
     /// It takes far longer than the quickest class.
     Slower,
-    /// One of its late answers had more than 64 KiB.
+    /// One of its recent answers had more than 64 KiB.
     Long,
     /// They may.
     Alike,

@@ -1,50 +1,55 @@
-//! Whether kept connections to a server are worse than fresh ones, as one worker sees it (`pool "fresh"`). Pure.
+//! Decides whether kept connections to a server are worse than fresh ones, as one worker sees it
+//! (`pool "fresh"`). Pure.
 //!
-//! In front of servers whose workers do one request after the other, a kept connection ties its requests to the worker that accepted it, busy or
-//! not, while a fresh one is accepted by a worker that has nothing else to do. What is better is measured: one request in [`PROBE_EVERY`], or one each
-//! [`PROBE_US`], goes the way that the others don't; on what is known to be worse one in [`PROBE_WORSE_EVERY`]. Compared are the 99th percentiles of the time from a request to the beginning
-//! of its answer, which for a fresh connection has its connect in it. They are those of two small histograms, whose counts are halved every [`HALF_US`]; of
-//! what only probes use later, since that one answer in a hundred is slow shows in hundreds of answers.
+//! In front of servers whose workers do one request after the other, a kept connection ties its
+//! requests to the worker that accepted it, busy or not, while a fresh one is accepted by an idle
+//! worker. The better way is found by measuring: one request in [`PROBE_EVERY`], or one each
+//! [`PROBE_US`], takes the way that the others don't; the way that is known to be worse gets one in
+//! [`PROBE_WORSE_EVERY`]. The 99th percentiles of the time from a request to the beginning of its
+//! response are compared; for a fresh connection that includes its connect. They come from two
+//! small histograms. Their counts are halved every [`HALF_US`], and later for the kind that only
+//! probes use, because hundreds of responses are needed to show that one in a hundred is slow.
 //!
-//! Called by [`super::fresh`]. Bounds: 2 KiB for each server and worker, only with this pool; a percentile is at most an eighth too high.
-//! docs/pools.md#kept-or-fresh.
+//! Called by [`super::fresh`]. Bounds: 2 KiB for each server and worker, only with this pool; a
+//! percentile is at most an eighth too high. docs/semantics.md §8.
 
 use crate::base::log_buckets::Scale;
 
-/// One request in so many goes the other way.
+/// One request in this many takes the other way.
 const PROBE_EVERY: u32 = 100;
-/// The same until fresh connections are known for the first time.
+/// The same until the times of fresh connections are known for the first time.
 const PROBE_EVERY_AT_FIRST: u32 = 16;
-/// One goes on a fresh connection when none has for so long.
+/// One request uses a fresh connection when none has for this long.
 const PROBE_US: u64 = 1_000_000;
-/// One request in so many goes on a kept connection while those are worse: also where each fourth of them is slow, less than one request in 1,000
-/// is slow for that.
+/// One request in this many uses a kept connection while those are worse: even where every fourth
+/// of them is slow, that slows less than one request in 1,000.
 const PROBE_WORSE_EVERY: u32 = 400;
-/// Or when none has for so long,
+/// Or when none has for this long,
 const PROBE_WORSE_US: u64 = 5_000_000;
-/// but not more than one in so many.
+/// but not more than one in this many.
 const PROBE_WORSE_LEAST: u32 = 10;
-/// Kept connections are worse when they take more than so many times as long as fresh ones,
+/// Kept connections are worse when they take more than this many times as long as fresh ones,
 const WORSE_TIMES: u64 = 4;
-/// and so much longer.
+/// and longer by at least this.
 const WORSE_US: u64 = 1_000;
-/// They are good again when they take less than so many times as long,
+/// They are good again when they take less than this many times as long,
 const GOOD_TIMES: u64 = 2;
 /// or hardly longer.
 const GOOD_US: u64 = 500;
 /// Fresh connections that fail in a row after which none is made
 pub(crate) const FAILURES_MAX: u32 = 8;
-/// for so long.
+/// for this long.
 const PAUSE_US: u64 = 10_000_000;
-/// Counts are halved after so long,
+/// Counts are halved after this time,
 const HALF_US: u64 = 5_000_000;
-/// those of what only probes use after so many answers,
+/// those of the kind that only probes use after this number of responses,
 const HALF_PROBES: u32 = 128;
-/// or after so long.
+/// or after this time.
 const HALF_US_MAX: u64 = 60_000_000;
-/// Answers without which nothing is judged.
+/// Responses without which nothing is judged.
 const SAMPLES_MIN: u32 = 8;
-/// Of so many answers on fresh connections one may be slow by chance, while they are few. If it was none, that shows when all are fresh.
+/// Of this many responses on fresh connections one may be slow by chance, while they are few. If it
+/// was not chance, that shows when all are fresh.
 const CHANCE_MIN: u32 = 16;
 const FEW: u32 = 512;
 
@@ -54,15 +59,15 @@ type Buckets = Scale<STEP_BITS>;
 /// Longer times (a minute and more) count as this.
 const TIME_BITS: u32 = 26;
 const BUCKETS: usize = Buckets::buckets(TIME_BITS);
-/// What one answer adds, so that halves of it still count.
+/// What one response adds, so that halves of it still count.
 const WEIGHT: u32 = 64;
 
-/// Times of one kind lately. `total` is the sum of `counts`.
+/// Recent times of one kind. `total` is the sum of `counts`.
 #[derive(Debug, Clone)]
 struct Recent {
     counts: Box<[u32; BUCKETS]>,
     total: u32,
-    /// Answers since the counts were halved.
+    /// Responses since the counts were halved.
     news: u32,
     halved_us: u64,
 }
@@ -79,7 +84,7 @@ impl Recent {
             true => (self.news >= HALF_PROBES, true),
             false => (age_us >= HALF_US, self.news >= SAMPLES_MIN),
         };
-        // 2^20 answers fit, whatever their weight.
+        // 2^20 responses fit, whatever their weight.
         if self.total >= WEIGHT << 20 || is_old && has_enough || age_us >= HALF_US_MAX {
             self.halve(now_us);
         }
@@ -93,15 +98,16 @@ impl Recent {
         (self.news, self.halved_us) = (0, now_us);
     }
 
-    /// Only probes use it from now on, which are few: what is known does not weigh more than they will.
+    /// Only probes use it from now on, and they are few: old counts must not weigh more than the
+    /// new ones will.
     fn lighten(&mut self, now_us: u64) {
         while self.total > HALF_PROBES * WEIGHT {
             self.halve(now_us);
         }
     }
 
-    /// The 99th percentile, microseconds; None: too little has come. With `chance` one answer of each [`CHANCE_MIN`] may be slower while there are
-    /// fewer than [`FEW`].
+    /// The 99th percentile, microseconds; None: too few responses have come. With `chance` one
+    /// response of each [`CHANCE_MIN`] may be slower while there are fewer than [`FEW`].
     fn p99_us(&self, chance: bool) -> Option<u64> {
         if self.total < SAMPLES_MIN * WEIGHT {
             return None;
@@ -134,21 +140,21 @@ pub(crate) struct Comparison {
     fresh: Recent,
     /// Requests go on fresh connections.
     in_force: bool,
-    /// Fresh ones have been known at some time.
+    /// The times of fresh ones have been known at some time.
     known: bool,
     /// Requests since one went the other way, and when that was.
     since_probe: u32,
     probed_us: u64,
-    /// When the last answer was measured.
+    /// When the last response was measured.
     measured_us: u64,
     /// Fresh connections that failed in a row.
     failures: u32,
-    /// None is made before.
+    /// No fresh one is made before this time.
     paused_until_us: u64,
 }
 
 impl Comparison {
-    /// Of connections of which nothing is known.
+    /// Starts without knowledge of any connection.
     pub(crate) fn new(now_us: u64) -> Comparison {
         Comparison {
             kept: Recent::new(now_us),
@@ -163,10 +169,12 @@ impl Comparison {
         }
     }
 
-    /// How the next request goes. `may_probe`: it may go another way than the others.
+    /// Decides which kind of connection the next request uses. `may_probe`: it may take another way
+    /// than the others.
     pub(crate) fn next(&mut self, now_us: u64, may_probe: bool) -> Kind {
         if self.in_force && now_us.saturating_sub(self.measured_us) > HALF_US_MAX {
-            // Only requests come that may not be measured: nothing says any more that kept ones are worse.
+            // Only requests come that may not be measured: nothing shows any more that kept ones
+            // are worse.
             (self.in_force, self.kept, self.fresh) = (false, Recent::new(now_us), Recent::new(now_us));
         }
         let (usual, other) = if self.in_force { (Kind::Fresh, Kind::Kept) } else { (Kind::Kept, Kind::Fresh) };
@@ -187,7 +195,8 @@ impl Comparison {
         other
     }
 
-    /// An answer has begun, so long after its request had come. True: requests go on fresh connections from now on.
+    /// A response has begun, `time_us` after its request had arrived. True: requests use fresh
+    /// connections from now on.
     pub(crate) fn record(&mut self, kind: Kind, now_us: u64, time_us: u64) -> bool {
         self.measured_us = now_us;
         match kind {
@@ -216,18 +225,18 @@ impl Comparison {
         self.in_force && !was
     }
 
-    /// A fresh connection could not be made, or ended before its answer began.
+    /// A fresh connection could not be made, or ended before its response began.
     pub(crate) fn on_failure(&mut self, now_us: u64) {
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
-            // What was known of them is not true any more.
+            // Earlier measurements of them no longer apply.
             self.fresh = Recent::new(now_us);
             (self.failures, self.in_force, self.known) = (0, false, true);
             self.paused_until_us = now_us + PAUSE_US;
         }
     }
 
-    /// Whether requests go on fresh connections now.
+    /// Whether requests use fresh connections now.
     pub(crate) fn is_in_force(&self) -> bool {
         self.in_force
     }

@@ -1,7 +1,8 @@
-//! One upstream connection: what was asked on it, and the reading of its answers in order.
+//! One upstream connection: the requests on it, and the reading of its responses in order.
 //!
-//! Called by the engine. Bounds: entries by the server's depth and queue size, the stash by the limits of a reply head.
-//! RFC 9112 §6, §9.3; what is doubtful ends the connection (RFC 9112 §9.2, §6.3).
+//! Called by the engine. Bounds: entries by the server's depth and queue size, the stash by the
+//! limits of a response head. RFC 9112 §6, §9.3; doubtful input ends the connection (RFC 9112 §9.2,
+//! §6.3).
 //!
 //! ```text
 //!  Down --connect--> Connecting --Connected--> Ready --(lost)--> Down
@@ -34,13 +35,15 @@ use crate::upstream::private_pool::Owner;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::unheard::Unheard;
 
-/// A connection that others share has to be empty for so long that an interim answer can only be for the next request.
+/// How long a shared connection has to be empty before an interim response can only be for the next
+/// request.
 const CALM_US: u64 = 100_000;
 
-/// A request with its body, as long as it is not larger, is kept while the body follows in pieces: any head, and as much body as is gathered.
+/// A request with its body is kept while the body follows in pieces, as long as it is not larger:
+/// any head, and as much body as is gathered.
 const HELD_BYTES_MAX: usize = 128 * 1024;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConnState {
     /// Not connected; a try is due at this time.
@@ -68,9 +71,9 @@ impl Default for ConnState {
 /// What [`UpstreamConn::step`] found next.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The input is used up; what is left of it belongs to a head that is not complete.
+    /// The input is used up; any remainder belongs to a head that is not complete.
     More,
-    /// The head of an interim or final answer to the oldest request.
+    /// The head of an interim or final response to the oldest request.
     Head(ReplyHead),
     /// `input[start..end]` is part of the body (or of the tunnel).
     Body {
@@ -81,11 +84,11 @@ pub(crate) enum Step {
     },
     /// A byte that may be ignored.
     Skip,
-    /// The answer to the oldest request is complete.
+    /// The response to the oldest request is complete.
     End,
-    /// The oldest request got something that can't be its answer, or somebody's.
+    /// The oldest request got something that can't be its response, or any response.
     Doubt(Doubt),
-    /// Bytes although nothing is asked.
+    /// Bytes although no request is unanswered.
     Unasked,
 }
 
@@ -96,37 +99,37 @@ pub(crate) struct UpstreamConn {
     pub server: ServerIndex,
     /// Position among the server's connections on this worker; meaningless with an owner.
     pub position: u32,
-    /// Whose it is; None: the pool's.
+    /// Its owner; None: the pool.
     pub owner: Option<Owner>,
-    /// Where it leads to, when the configuration does not say that.
+    /// Its destination, when the configuration does not determine that.
     pub address: Option<SocketAddr>,
-    /// To whom its bytes are charged.
+    /// The account that is charged for its bytes.
     pub account: Account,
     /// The driver's name for it.
     pub socket: Option<u64>,
-    /// Where it stands.
+    /// Its state.
     pub state: Standing,
     /// What was serialised and is not answered.
     pub log: RequestLog,
     /// Unanswered requests, oldest first.
     pub entries: VecDeque<Entry>,
-    /// What is sent besides the log.
+    /// The data sent besides the log.
     pub out: Outbound,
-    /// Of one that is joined with a client.
+    /// The state of one that is joined with a client.
     pub tunnel: Tunnel,
     /// Whether it is read.
     pub reading: Reading,
-    /// The answer that is being read.
+    /// The response that is being read.
     pub reply: Reply,
-    /// What is held back of that.
+    /// The part of it that is held back.
     pub withheld: Withheld,
-    /// How the wait for the next answer goes.
+    /// The state of the wait for the next response.
     pub wait: Wait,
-    /// Whether what was sent is acknowledged.
+    /// Whether the sent bytes are acknowledged.
     pub unheard: Unheard,
     /// Whether it waits for a place at its server, or gives one up.
     pub room: Room,
-    /// How long it has rested, or has to.
+    /// How long it has been idle, or has to be.
     pub rest: Rest,
     /// What keeps requests from it.
     pub gate: Gates,
@@ -137,7 +140,7 @@ pub(crate) struct UpstreamConn {
 }
 
 impl UpstreamConn {
-    /// One that is not made yet, and was not to be before `due_us`.
+    /// Returns one that is not made yet, and was not to be made before `due_us`.
     pub(crate) fn new(server: ServerIndex, position: u32, due_us: u64) -> UpstreamConn {
         let contact = Contact { since_us: due_us, due_us, ..Contact::default() };
         UpstreamConn { server, position, contact, ..UpstreamConn::default() }
@@ -154,15 +157,15 @@ impl UpstreamConn {
         self.reply.reader.switch();
     }
 
-    /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows
-    /// a loss.
+    /// Forgets everything about the connection that was and ended now; counters that outlive it are
+    /// kept, and the fact that the next one follows a loss.
     pub(crate) fn reset(&mut self, now_us: u64) {
         let (contact, dirty, probation) = (self.contact.of_next(now_us), self.out.dirty, self.gate.probation);
         *self = UpstreamConn { contact, ..UpstreamConn::new(self.server, self.position, u64::MAX) };
         (self.out.dirty, self.gate.probation) = (dirty, probation);
     }
 
-    /// Where it stands.
+    /// Returns its state.
     #[inline]
     pub(crate) fn state(&self) -> ConnState {
         self.state.get()
@@ -173,7 +176,7 @@ impl UpstreamConn {
         self.state() == ConnState::Ready
     }
 
-    /// Whether it was seen empty, and goes on.
+    /// Whether it was seen empty, and continues.
     pub(crate) fn is_vacant(&self) -> bool {
         let seen = !self.rest.syncing && !self.rest.unseen && !self.gate.locating;
         self.is_ready() && self.reply.persist && self.entries.is_empty() && seen
@@ -198,17 +201,18 @@ impl UpstreamConn {
         self.state() == ConnState::Down { retry_us: u64::MAX }
     }
 
-    /// How long nothing was asked on it, while that is so.
+    /// Returns how long it has had no request, while that is so.
     pub(crate) fn rest_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.history.answered_us.max(self.contact.connected_us))
     }
 
-    /// Since when the oldest request is the next one to be answered.
+    /// Returns since when the oldest request is the next one to be answered.
     pub(crate) fn next_since_us(&self) -> u64 {
         self.entries.front().map_or(self.history.answered_us, |entry| entry.sent_us.max(self.history.answered_us))
     }
 
-    /// Whether its end would say something of the next request: it would hardly belong to the answer before.
+    /// Whether its end would say something about the next request: it would hardly belong to the
+    /// previous response.
     pub(crate) fn is_rested(&self, now_us: u64) -> bool {
         self.history.answers == 0 || now_us.saturating_sub(self.history.answered_us) >= CRASH_US
     }
@@ -230,7 +234,7 @@ impl UpstreamConn {
     pub(crate) fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
         let is_strange = |entry: &Entry| entry.ask.carrier != ask.carrier;
-        // Mostly the last one tells.
+        // Mostly the last one decides.
         let behind_strangers = self
             .entries
             .back()
@@ -268,8 +272,8 @@ impl UpstreamConn {
         });
     }
 
-    /// Takes a piece of the body of the request at the end of the entries. As long as all that was sent of that fits, it is kept, so that it
-    /// can be sent again.
+    /// Takes a piece of the body of the request at the end of the entries. As long as all that was
+    /// sent of it fits, it is kept, so that it can be sent again.
     pub(crate) fn push_body(&mut self, piece: Piece<'_>, spare: &mut Spare) {
         self.out.body_begun |= !piece.is_empty();
         let is_apart = self.state() == ConnState::Tunnel || !self.out.body.is_empty();
@@ -285,7 +289,7 @@ impl UpstreamConn {
         }
     }
 
-    /// Whether the oldest request asks its server whether that wants the body.
+    /// Whether the oldest request asks its server whether to send the body.
     pub(crate) fn asks_for_leave(&self) -> bool {
         self.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::EXPECTS))
     }
@@ -306,7 +310,7 @@ impl UpstreamConn {
         self.reply.reader.hold(rest);
     }
 
-    /// Takes what was kept out.
+    /// Takes out what was kept.
     pub(crate) fn take_stash(&mut self) -> Vec<u8> {
         self.reply.reader.take_held()
     }
@@ -316,23 +320,25 @@ impl UpstreamConn {
         self.reply.reader.has_held()
     }
 
-    /// Whether the oldest request was given up before its body was complete: its server waits for the rest.
+    /// Whether the oldest request was cancelled before its body was complete: its server waits for
+    /// the rest.
     pub(crate) fn front_is_abandoned(&self) -> bool {
         let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(RequestFlags::STREAMING);
         !self.out.body_done && self.entries.front().is_some_and(abandoned)
     }
 
-    /// Whether the end of the connection is the end of the answer being read.
+    /// Whether the end of the connection is the end of the response being read.
     pub(crate) fn ends_by_close(&self) -> bool {
         self.reply.reader.ends_by_close()
     }
 
-    /// Whether the last answer had no body whatever its fields said.
+    /// Whether the last response had no body whatever its fields said.
     pub(crate) fn ended_bodyless(&self) -> bool {
         self.history.answers > 0 && self.reply.bodyless
     }
 
-    /// Whether nothing came since the end of the last answer, and that said how long it is.
+    /// Whether nothing has come since the end of the last response, and that response declared its
+    /// length.
     pub(crate) fn ended_measured(&self) -> bool {
         self.history.answers > 0 && self.reply.measured && self.reply.blanks == 0
     }
@@ -342,12 +348,12 @@ impl UpstreamConn {
         !self.reply.reader.is_switched()
     }
 
-    /// Whether the body being read is complete, though that was not told yet.
+    /// Whether the body being read is complete, though that was not reported yet.
     pub(crate) fn is_body_over(&self) -> bool {
         self.reply.reader.is_complete()
     }
 
-    /// Whether a request behind the oldest was given to the driver: its answer may come.
+    /// Whether a request behind the oldest was given to the driver: its response may come.
     pub(crate) fn is_followed(&self) -> bool {
         self.entries.get(1).is_some_and(|entry| entry.start < self.log.flushed())
     }
@@ -359,7 +365,7 @@ impl UpstreamConn {
         sent.skip(1).any(|entry| Some(entry.ask.id) != oldest)
     }
 
-    /// Bytes still to come of an answer with a declared length.
+    /// Returns the bytes that are missing from a response with a declared length.
     pub(crate) fn body_left(&self) -> Option<u64> {
         self.reply.reader.body_left()
     }
@@ -369,17 +375,17 @@ impl UpstreamConn {
         self.reply.reader.take_oddities()
     }
 
-    /// Interim answers to the oldest request so far.
+    /// Returns the number of interim responses to the oldest request so far.
     pub(crate) fn interims(&self) -> u8 {
         self.reply.interims
     }
 
-    /// Whether the line end that was just skipped is the first one behind an answer.
+    /// Whether the line end that was just skipped is the first one behind a response.
     pub(crate) fn is_first_blank(&self) -> bool {
         self.reply.blanks == 1
     }
 
-    /// Trailers of the answer that has just ended.
+    /// Returns the trailers of the response that has just ended.
     pub(crate) fn trailers(&self) -> Trailers<'_> {
         self.reply.reader.trailers()
     }
@@ -401,7 +407,8 @@ impl UpstreamConn {
     /// Apart, so that the steps through a body need not make room for a head: 0.5 % of a request's instructions.
     #[inline(never)]
     fn step_head(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
-        // What is here before the oldest request was given to the driver answers nothing, although that waits to be sent.
+        // Bytes that arrive before the driver has the oldest request answer nothing, although it
+        // waits to be sent.
         let asked = match self.entries.front() {
             Some(entry) if entry.start < self.log.flushed() => entry.ask.traits,
             _ => return Step::Unasked,
@@ -418,16 +425,17 @@ impl UpstreamConn {
         }
     }
 
-    /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
+    /// After [`Step::End`]: takes the answered request out and gets ready for the next response.
     pub(crate) fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
-        // Now, because the end of an answer may give this connection to the next request at once.
+        // Now, because the end of a response may give this connection to the next request at once.
         self.history.on_answered(entry.ask.carrier, now_us);
         self.reply.end();
         self.withheld.over = false;
         self.wait.end();
         self.reading.on_next(self.entries.front().map(|next| next.ask.client));
-        // An error may have been told before the body was read, or without reading it (RFC 9112 §9.3).
+        // An error may have been sent before the body was read, or without reading it (RFC 9112
+        // §9.3).
         let is_unread = self.reply.status >= 400 || self.out.lookalike.is_found();
         self.gate.leftover |= entry.ask.traits.has(RequestFlags::BODY) && is_unread;
         if self.entries.is_empty() {
@@ -437,19 +445,19 @@ impl UpstreamConn {
         Some(entry)
     }
 
-    /// Takes a request back of which nothing was given to the driver.
+    /// Takes back a request of which nothing was given to the driver.
     pub(crate) fn retract(&mut self, position: usize) -> Option<Entry> {
         let entry = self.entries.remove(position)?;
         debug_assert!(entry.start >= self.log.flushed(), "nothing of it was sent");
         self.log.cut(entry.start, entry.len as usize);
         self.entries.range_mut(position..).for_each(|later| later.start -= u64::from(entry.len));
-        // What nothing may follow was the last one.
+        // A request that nothing may follow was the last one.
         self.gate.hold &= !entry.ask.traits.is_unfollowed();
         self.rest.on_retracted(entry.behind);
         Some(entry)
     }
 
-    /// Frees what is answered. Once a receive, not once an answer.
+    /// Frees the answered requests. Once a receive, not once a response.
     pub(crate) fn release_log(&mut self) {
         let answered = self.entries.front().map_or(self.log.flushed(), |entry| entry.start);
         self.log.release(answered);

@@ -1,20 +1,26 @@
 //! How many unanswered requests a connection gets before the next one is used.
 //!
-//! The engine keeps one [`Depth`] a server, fills connections up to [`Depth::limit`] and reports each receive that
-//! brought complete answers. Fill-first makes batches (many requests in one send), and batches are what makes
-//! pipelining cheap; but a request behind a slow one waits for it.
-//! docs/pipelining.md#depth
+//! The engine keeps one [`Depth`] a server, fills connections up to [`Depth::limit`] and reports
+//! each receive that brought complete responses. Fill-first makes batches (many requests in one
+//! send), and batches make pipelining cheap; but a request behind a slow one waits for it.
+//! docs/pipelining.md#what-may-follow-what
 //!
 //! Three questions decide, in this order:
-//! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one answer times the
-//!    depth. Below [`DELAY_BUDGET_US`] nobody minds: 16 deep at 60 µs, 1 deep at 10 ms.
-//! 2. Is the delay that of a line at all? An answer in a line takes as long as one for which nobody stood in front: the
-//!    first on an empty connection. Where machines are busy that one waits too, and those behind it come along for
-//!    nothing.
-//! 3. Does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four times as
-//!    long for four in a row. A saturated server takes as long for 64 requests whether they come on 64 connections or
-//!    on four, so that fewer requests on a connection would only cost more. One can't tell these apart by looking,
-//!    only by trying: a trial changes the depth for one epoch and compares the time to drain a full pipeline.
+//! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one
+//! response times the
+//! depth. A delay below [`DELAY_BUDGET_US`] is no problem: 16 deep at 60 µs, 1 deep at 10 ms.
+//! 2. Is the delay that of a line at all? A response in a line takes as long as one with no request
+//! in front: the first
+//! on an empty connection. Where machines are busy the first waits as well, and those behind it
+//! come along for free.
+//! 3. Does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four
+//! times as
+//! long for four in a row. A saturated server takes as long for 64 requests whether they come on 64
+//! connections or
+//! on four, so that fewer requests on a connection would only cost more. Observation can't tell
+//! these apart, only
+//! an experiment can: a trial changes the depth for one epoch and compares the time to drain a full
+//! pipeline.
 //!
 //! A rejected trial is followed by a pause that doubles, so that the limit doesn't flap; the pause ends early when the
 //! server becomes twice as fast or slow. Integers only, one division an epoch.
@@ -24,45 +30,49 @@ use crate::plan::PipelineMode;
 #[cfg(test)]
 mod tests;
 
-/// Delay from depth that is accepted without asking what causes it. About the time that the network and a scheduler
-/// turn cost anyway.
+/// Delay from depth that is accepted without asking what causes it. About the time that the network
+/// and a scheduler turn cost anyway.
 pub(crate) const DELAY_BUDGET_US: u64 = 1000;
 /// Deepest adaptive pipeline. From 32 on a further doubling hardly shows in the CPU for a request; a single connection
 /// needs more to stay busy during a long turn. But what a closing connection leaves unanswered is sent again: at 128,
 /// and servers that close after 1,000 requests, one request in eight at worst.
 pub(crate) const DEPTH_MAX: u32 = 128;
-/// Depth before anything is known: nobody waits behind anybody until it is found that this costs nothing.
+/// Depth before anything is known: no request waits behind another until that is found to cost
+/// nothing.
 pub(crate) const DEPTH_START: u32 = 1;
 
-/// An epoch lasts at least this long: a few turns of a scheduler on a machine whose processors are all busy. Shorter ones
-/// tell who was on a processor just then, and the limit wanders.
+/// An epoch lasts at least this long: a few turns of a scheduler on a machine whose processors are
+/// all busy. Shorter ones only show which process was running just then, and the limit wanders.
 const EPOCH_US_MIN: u64 = 10_000;
-/// It has at least so many receives, for a mean that one hiccup doesn't decide.
+/// It has at least this many receives, for a mean that a single hiccup doesn't decide.
 const EPOCH_RECEIVES_MIN: u32 = 16;
-/// And so many answers...
+/// And this many responses...
 const EPOCH_ANSWERS_MIN: u64 = 64;
-/// ...or this much time spent waiting for them: a slow server is recognised sooner than after 64 answers.
+/// ...or this much time spent waiting for them: a slow server is recognised sooner than after 64
+/// responses.
 const EPOCH_WAITED_US: u64 = 100_000;
-/// A trial is judged by an epoch so many times as long: it is more expensive to be wrong.
+/// A trial is judged by an epoch this many times as long: it is more expensive to be wrong.
 const TRIAL_EPOCHS: u32 = 4;
-/// After a trial begins, answers of requests that were sent before it still come. A shallower one is settled when
-/// the depth found no longer falls, and after so many epochs at the latest.
+/// After a trial begins, responses to requests that were sent before it still come. A shallower one
+/// is settled when the depth found no longer falls, and after this many epochs at the latest.
 const SETTLING_EPOCHS_MAX: u32 = 64;
-/// A shallower trial is not given up before so many.
+/// A shallower trial is not abandoned before this many epochs.
 const SETTLING_EPOCHS_MIN: u32 = 2;
-/// What settles a deeper trial.
+/// The epochs after which a deeper trial is settled.
 const SETTLING_EPOCHS: u32 = 4;
-/// Epochs that are not looked at after a rejected trial.
+/// Epochs that are ignored after a rejected trial.
 const UNSETTLED_EPOCHS: u32 = 2;
 /// A trial makes the depth this many times larger: enough to stand out from noise.
 const TRIAL_FACTOR: u32 = 4;
-/// From one request at a time it goes to this depth, with which batches have most of what they can give (3-byte file, 64 clients); to
-/// two where answers take longer than [`TRIAL_ANSWER_US_MAX`].
+/// From one request at a time the first trial uses this depth, with which batches have most of what
+/// they can give (3-byte file, 64 clients); and depth two where responses take longer than
+/// [`TRIAL_ANSWER_US_MAX`].
 const TRIAL_FIRST: u32 = 16;
-/// A deeper trial is not begun when one answer takes longer than this: then the price of trying is too high...
+/// A deeper trial is not begun when one response takes longer than this: then the price of trying
+/// is too high...
 const TRIAL_ANSWER_US_MAX: u64 = 8 * DELAY_BUDGET_US;
-/// ...except where a worker has so many answers a second: there sharing saves something, and what takes long may take long because all wait
-/// for the same processors.
+/// ...except where a worker has this many responses a second: sharing saves something there, and
+/// long times may be long because all wait for the same processors.
 const TRIAL_ANSWERS_PER_S: u64 = 4_000;
 /// Epochs without a trial after the first rejected one; doubles.
 const PAUSE_EPOCHS_MIN: u32 = 64;
@@ -74,12 +84,12 @@ const PAUSE_EPOCHS_MAX: u32 = 8192;
 pub(crate) struct Answers {
     /// The time.
     pub now_us: u64,
-    /// Since the later of the oldest one's send and the previous answer on that connection.
+    /// Since the later of the oldest one's send and the previous response on that connection.
     pub elapsed_us: u64,
-    /// Complete answers.
+    /// Complete responses.
     pub count: u32,
-    /// Its unanswered requests before it, and its share of the requests that wait because all connections are full (they
-    /// are delayed as if they stood in line behind it).
+    /// Its unanswered requests before it, and its share of the requests that wait because all
+    /// connections are full (they are delayed as if they were in line behind it).
     pub depth: u32,
     /// The oldest request had found the connection empty.
     pub first: bool,
@@ -96,12 +106,13 @@ pub(crate) struct Depth {
     epoch: Epoch,
     /// When it began.
     epoch_us: u64,
-    /// Time from a request on an empty connection to the first answer, averaged.
+    /// Time from a request on an empty connection to the first response, averaged.
     first_ns: u64,
     /// Mean of the last epoch, the centre that deviations are taken from.
     mean_ns: u64,
     trial: Option<Trial>,
-    /// Epochs that say nothing, because connections still hold what a rejected trial has put on them.
+    /// Epochs that are ignored, because connections still hold what a rejected trial has put on
+    /// them.
     unsettled: u32,
     /// The direction of the next trial when both are possible: that of the last accepted, or against the last rejected.
     deeper_next: bool,
@@ -121,18 +132,18 @@ struct Epoch {
     depths: u64,
 }
 
-/// What an epoch says.
+/// What an epoch shows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reading {
-    /// Time a connection takes for one answer.
+    /// Time a connection takes for one response.
     mean_ns: u64,
     /// Mean of unanswered requests on a connection, in sixteenths.
     depth_x16: u64,
-    /// The depth whose delay, with the deviation, stays in the budget.
+    /// The depth that keeps the delay, with its deviation, within the budget.
     harmless: u32,
-    /// A receive brings several answers.
+    /// A receive brings several responses.
     batches: bool,
-    /// Answers a second.
+    /// Responses a second.
     per_s: u64,
 }
 
@@ -158,7 +169,7 @@ impl Reading {
 struct Trial {
     /// Limit to go back to.
     from: u32,
-    /// What was read there.
+    /// The reading at that limit.
     before: Reading,
     /// Epochs that may still pass until it is settled.
     settling: u32,
@@ -203,14 +214,14 @@ impl Depth {
         }
     }
 
-    /// Up to how many unanswered requests a connection gets before the next one is used. When all connections have
-    /// that many, further requests wait.
+    /// Returns up to how many unanswered requests a connection gets before the next one is used.
+    /// When all connections have that many, further requests wait.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Whether it is found out.
+    /// Whether the depth is adaptive.
     #[inline]
     pub(crate) fn is_adaptive(&self) -> bool {
         self.adaptive
@@ -234,7 +245,7 @@ impl Depth {
         }
     }
 
-    /// An epoch is over that lasted so long.
+    /// An epoch is over that lasted this long.
     fn decide(&mut self, lasted_us: u64) {
         let reading = std::mem::take(&mut self.epoch).reading(self.max, lasted_us);
         self.mean_ns = reading.mean_ns;
@@ -250,11 +261,13 @@ impl Depth {
         }
     }
 
-    /// Ends a trial: a smaller depth stays if it drains sooner, a larger one if it drains as soon.
+    /// Ends a trial: a smaller depth is kept if it drains sooner, a larger one if it drains as
+    /// soon.
     fn judge(&mut self, now: Reading) {
         let Some(trial) = self.trial.take() else { return };
         let (from, before_ns) = (trial.from, trial.before.drain_ns());
-        // Between the two bounds lies what neither direction accepts: that keeps the limit from flapping.
+        // Neither direction accepts times between the two bounds: that keeps the limit from
+        // flapping.
         let accepted = if self.limit > from {
             // Without more depth nothing was tried.
             trial.is_deeper(now) && now.drain_ns() <= trial.tolerated_ns()
@@ -280,7 +293,8 @@ impl Depth {
         let deeper = deeper.min(self.max);
         let cheap = quick || reading.per_s >= TRIAL_ANSWERS_PER_S;
         let may_rise = limit < self.max && reading.is_held_back(limit) && cheap;
-        // What stands in line takes as long as what finds nobody before it: then standing in line is what costs.
+        // A request in line takes as long as one with no other before it: then standing in line is
+        // what costs.
         let is_line = reading.mean_ns >= self.first_ns / 2;
         let may_fall = is_line && reading.harmless <= limit / 2;
         let pause_is_over = self.pause.is_over(reading.drain_ns());
@@ -305,18 +319,18 @@ impl Depth {
 }
 
 impl Trial {
-    /// Takes note of an epoch while settling. True when the trial is clearly worse already: then it ends at once, because
-    /// everybody waits while it lasts.
+    /// Takes note of an epoch while settling. True when the trial is clearly worse already: then it
+    /// ends at once, because all requests wait while it lasts.
     fn settle(&mut self, limit: u32, now: Reading) -> bool {
         let shallower = limit < self.from;
         let settled = shallower && (!now.is_crowded(limit) || now.depth_x16 >= self.settling_x16);
         self.settling = if settled { 0 } else { self.settling - 1 };
         self.settling_x16 = now.depth_x16;
         if shallower {
-            // The first epochs still bring answers of the deeper time.
+            // The first epochs still bring responses of the deeper time.
             self.settling + SETTLING_EPOCHS_MIN <= SETTLING_EPOCHS_MAX && now.drain_ns() > self.tolerated_ns()
         } else {
-            // In the first epoch answers come that were waited for as before.
+            // In the first epoch responses come that were waited for as before.
             self.settling + 1 < SETTLING_EPOCHS && self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
         }
     }
@@ -326,7 +340,7 @@ impl Trial {
         now.depth_x16 >= self.before.depth_x16 / 2 * 3
     }
 
-    /// What a deeper pipeline may take: a quarter more, and what lies below all interest.
+    /// What a deeper pipeline may take: a quarter more, plus a difference too small to matter.
     fn tolerated_ns(&self) -> u64 {
         let before_ns = self.before.drain_ns();
         before_ns.saturating_add(before_ns / 4 + DELAY_BUDGET_US * 1000 / 5)
@@ -353,7 +367,7 @@ impl Epoch {
 
     fn reading(&self, max: u32, lasted_us: u64) -> Reading {
         let mean_ns = self.waited_us.saturating_mul(1000) / self.answers;
-        // A deviation from a mean that was far off says nothing but that it was far off.
+        // A deviation from a mean that was far off only says that the mean was far off.
         let deviation_ns = (self.deviation_ns / self.answers).min(mean_ns);
         let harmless = DELAY_BUDGET_US * 1000 / (mean_ns + deviation_ns).max(1);
         Reading {

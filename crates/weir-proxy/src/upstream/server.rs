@@ -1,10 +1,12 @@
-//! One server as one worker sees it: its connections, what waits for them, and which of them takes the next request.
+//! One server as one worker sees it: its connections, the requests that wait for them, and which
+//! connection takes the next one.
 //!
-//! Fill first, then spread: requests go onto the lowest connection that has room, because requests that share a send and
-//! answers that share a receive are what makes pipelining cheap. There are as many connections as requests need: one more
-//! is made when a request would otherwise wait, and one that is not needed any more goes after a rest ([`Server::wants_more`]).
-//! Bounds: `depth` unanswered requests on a connection before the next is used, `capacity` requests waiting or in flight in
-//! all, [`Limits`] for connections. docs/connections.md.
+//! Fill first, then spread: requests go onto the lowest connection that has room, because requests
+//! that share a send and responses that share a receive make pipelining cheap. There are as many
+//! connections as requests need: one more is made when a request would otherwise wait, and a
+//! surplus one is closed after an idle time ([`Server::wants_more`]). Bounds: `depth` unanswered
+//! requests on a connection before the next is used, `capacity` requests waiting or in flight in
+//! all, [`Limits`] for connections. docs/semantics.md §3.
 
 mod holders;
 mod learned;
@@ -32,33 +34,41 @@ use crate::upstream::fresh::Fresh;
 use crate::upstream::lines::Lines;
 use crate::upstream::server_state::ServerState;
 
-/// Requests on a pipelined connection without a rest after which it is let run empty (a sync point).
+/// Requests on a pipelined connection without an idle moment after which it is allowed to run empty
+/// (a sync point).
 const SYNC_REQUESTS: u32 = 1000;
-/// The same with one request at a time, where a rest costs one request's time and not that of a pipeline.
+/// The same with one request at a time, where running empty costs the time of one request and not
+/// that of a pipeline.
 const SYNC_REQUESTS_ALONE: u32 = 32;
-/// Time without a rest after which a pipelined connection is let run empty.
+/// Time without an idle moment after which a pipelined connection is allowed to run empty.
 const SYNC_US: u64 = 1_000_000;
 
-/// Connections that are made anew because all of a worker's are far: each time another process or another queue of the network
-/// card may be the other end, and with two of them four times are enough in 15 cases of 16.
+/// Connections that are replaced because all of a worker's are far: each time another process or
+/// another queue of the network card may be the peer, and with two of them four tries are enough in
+/// 15 cases of 16.
 const FAR_TRIES: u32 = 4;
-/// Further tries for each connection that turns out to be near, where connections are made anew all the time; so that it goes on
-/// where every fourth is near, and is given up where hardly any is. At most [`NEARER_TRIES_MAX`] are saved.
+/// Further tries for each connection that turns out to be near, where connections are replaced all
+/// the time: trying continues where every fourth is near, and ends where hardly any is. At most
+/// [`NEARER_TRIES_MAX`] are saved.
 const NEARER_TRIES: u32 = 3;
 const NEARER_TRIES_MAX: u32 = 8;
-/// Connections of slow readers that are made up for beyond [`Limits::all`]: their answers may wait, in a circle, for others that need one.
+/// Replacements for connections of slow readers beyond [`Limits::all`]: their responses may wait,
+/// in a circle, for others that need a connection.
 pub(crate) const STALLED_MAX: u32 = 1_000;
-/// Connections that may be aside before their clients have to do with [`ASIDE_SCARCE_MAX`] each, if half of [`Limits::all`] is less.
+/// Connections that may be set aside before their clients are limited to [`ASIDE_SCARCE_MAX`] each,
+/// if half of [`Limits::all`] is less.
 const SCARCE_MIN: u32 = 64;
-/// A connection that is due to be made so soon is on its way: what waits has no other one made.
+/// A connection that is due to be made this soon counts as on its way: waiting requests do not
+/// cause another one.
 const SOON_US: u64 = 50_000;
-/// How long a connection that is not needed rests before it is closed.
+/// How long a surplus connection is idle before it is closed.
 pub(crate) const SURPLUS_US: u64 = 60_000_000;
 
 /// How the connections to a server are used, by the configuration.
 #[derive(Debug)]
 pub(crate) struct Mode {
-    /// Stands for many destinations ([`Context::is_anywhere`](crate::context::Context::is_anywhere)).
+    /// It represents many destinations
+    /// ([`Context::is_anywhere`](crate::context::Context::is_anywhere)).
     pub anywhere: bool,
     /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
     pub private: bool,
@@ -70,7 +80,8 @@ pub(crate) struct Mode {
     pub share_client: bool,
 }
 
-/// What requests are scheduled by. `inflight` - `moved` + `waiting` <= `capacity`; `ready` <= the number of `conns`, or it is private.
+/// The state by which requests are scheduled. `inflight` - `moved` + `waiting` <= `capacity`;
+/// `ready` <= the number of `conns`, or it is private.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Index of the upstream in the plan.
@@ -79,55 +90,59 @@ pub(crate) struct Server {
     pub index: u16,
     /// How its connections are used.
     pub mode: Mode,
-    /// How many there may be.
+    /// How many connections there may be.
     pub limits: Limits,
     /// Requests that may wait or be in flight.
     pub capacity: u32,
-    /// What is counted of it.
+    /// Its counters.
     pub stats: Arc<ServerStats>,
     /// Slots of this worker's connections, by position.
     pub conns: Vec<ConnKey>,
-    /// What these may take.
+    /// What its connections may take.
     pub positions: Positions,
-    /// Position of the connection that is kept for what goes alone and waits here, where no more can be made: nothing else is
-    /// sent on it.
+    /// Position of the connection that is reserved for a request that must be sent alone and waits
+    /// here, where no more can be made: nothing else is sent on it.
     pub kept: Option<u32>,
-    /// How often a far connection may still be made anew.
+    /// How often a far connection may still be replaced.
     far_tries: u32,
     /// Connections that are up, without those of [`Server::fresh`].
     pub ready: u32,
-    /// Whether another one can be made.
+    /// Whether another connection can be made.
     pub contact: Reachability,
-    /// When a timer last was to go off because a connection has rested that what waits needs.
+    /// When a timer was last set for a connection that must have been idle for a while before a
+    /// waiting request may use it.
     pub rested_due_us: u64,
-    /// What there is besides, with `pool "fresh"`.
+    /// Its fresh connections, with `pool "fresh"`.
     pub fresh: Option<Box<Fresh>>,
-    /// Requests that wait.
+    /// The waiting requests.
     pub waiting: Lines,
-    /// Requests wait, and each connection is looked at for a late answer.
+    /// Requests wait, and each connection is checked for a late response.
     pub watched: bool,
     /// Requests on connections.
     pub inflight: u32,
-    /// Those of them that have another place by now.
+    /// Those of them that have been moved elsewhere by now.
     pub moved: u32,
-    /// Complete answers so far.
+    /// Complete responses so far.
     pub answers: u64,
-    /// Connections of `tcp`, those that are being made included.
+    /// Connections of `tcp`, including those that are being made.
     pub flows: u32,
     /// Whether it takes new requests.
     pub standing: ServerState,
-    /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
+    /// Responses with a status from here on are checked by health; above all statuses where nothing
+    /// of that is configured.
     pub notable_from: u16,
-    /// When it last came back after it had been out of use; 0: it never was. From here on a slow start counts.
+    /// When it last returned after it had been out of use; 0: it never was. A slow start counts
+    /// from here.
     pub recovered_us: u64,
-    /// What its answers have shown.
+    /// What its responses have shown.
     pub learned: Learned,
-    /// Who holds its connections aside.
+    /// The clients that hold its connections aside.
     pub holders: Holders,
 }
 
 impl Server {
-    /// Server `index` of an upstream, without connections; `total` is how many that share there may be over all workers.
+    /// Returns server `index` of an upstream, without connections; `total` is how many may share
+    /// there over all workers.
     pub(crate) fn new(
         plan: &UpstreamPlan,
         upstream: u16,
@@ -186,34 +201,38 @@ impl Server {
         self.ready + self.positions.due()
     }
 
-    /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
+    /// Returns the connections whose clients do not read, and that hold up no request that waits
+    /// here as far as is known.
     pub(crate) fn paused(&self) -> Vec<ConnKey> {
         self.positions.paused.members().map(|position| self.conns[position]).collect()
     }
 
-    /// Connections with an answer under way that may turn out to be late.
+    /// Returns the connections with a response under way that may turn out to be late.
     pub(crate) fn pending(&self) -> Vec<ConnKey> {
         self.positions.pending.members().map(|position| self.conns[position]).collect()
     }
 
-    /// Whether the client of any connection does not read, while requests wait that may be held up.
+    /// Whether the client of any connection does not read, while requests wait that this may hold
+    /// up.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.positions.paused.is_empty() && !self.waiting.is_calm()
     }
 
-    /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
-    /// may have nobody for another one.
+    /// Whether no connection is kept without a request: the server closes each after one response,
+    /// and while it waits on one for a request, it may have no thread or process left for another.
     pub(crate) fn is_one_shot(&self) -> bool {
         self.learned.lasting.is_single() && !self.limits.is_exact()
     }
 
-    /// Whether a connection is kept although nothing waits for it; `others`: how many there are beside it.
+    /// Whether a connection is kept although no request waits for it; `others`: how many there are
+    /// beside it.
     pub(crate) fn keeps(&self, others: u32) -> bool {
         others < self.limits.min && !self.is_one_shot()
     }
 
-    /// Whether one more connection may be held by a request that rides apart, beside those that are held and `coming`: some always
-    /// stay for those that may share, whatever holds the others. `alone`: it is none of those.
+    /// Whether one more connection may be held by a request that rides apart, beside those that are
+    /// held and `coming`: some always remain for requests that may share, whatever holds the
+    /// others. `alone`: it is none of those.
     fn may_hold(&self, coming: u32, alone: bool) -> bool {
         let limit = self.limit();
         let all = limit + self.positions.stalled().min(STALLED_MAX);
@@ -229,26 +248,28 @@ impl Server {
                 || !self.waiting.line(true).is_empty() && !self.may_hold(0, true))
     }
 
-    /// Whether more wait for connections that others may share than are to be made, also later.
+    /// Whether more requests wait for connections that others may share than are to be made, also
+    /// later.
     fn lacks(&self) -> bool {
         self.positions.due() < self.waiting.line(false).len() as u32
     }
 
-    /// Whether what waits next for a connection that others may share does not share it.
+    /// Whether the next request that waits for a shared connection does not share it.
     fn waits_apart(&self) -> bool {
         self.waiting.line(false).front().is_some_and(|waiting| waiting.ask.traits.rides_apart())
     }
 
-    /// Whether another connection may be made, for a request that goes alone or for others.
+    /// Whether another connection may be made, for a request that must be sent alone or for others.
     pub(crate) fn may_grow(&self, alone: bool) -> bool {
-        // An exact number is what an operator wants, whatever waits.
+        // The operator wants an exact number, whatever waits.
         let grows = !self.limits.is_exact();
         let apart = if grows { self.positions.apart.count() } else { 0 };
         let (made, held) = (self.made(), self.positions.held.count() + apart);
         let all = self.limit() + self.positions.stalled().min(STALLED_MAX);
         let fits = match alone {
             true => self.may_hold(self.positions.coming.count(), true),
-            // Where each connection ends with its answer, one that can't be used now is never made in advance: it would be closed at once.
+            // Where connections end with their response, an unusable one is never made early: it
+            // would close at once.
             false => {
                 (made < held + self.limits.shared || grows && self.waits_apart() && self.lacks())
                     && (self.may_begin() || !self.is_one_shot())
@@ -270,7 +291,8 @@ impl Server {
         alone > coming && self.may_grow(true) || for_shared > coming - for_alone && shared > 0 && self.may_grow(false)
     }
 
-    /// Its response times are to be known by this, if by any; one that is known already stays.
+    /// Makes sure that its response times are measured by this statistic, if by any; one that is
+    /// set already does not change.
     pub(super) fn measure_by(&mut self, statistic: Option<Statistic>) {
         if self.learned.measure.is_none() {
             self.learned.measure = statistic.map(|by| Box::new(Measure::new(by)));
@@ -287,14 +309,15 @@ impl Server {
         self.load() >= self.capacity
     }
 
-    /// Requests waiting or in flight, or connections of `tcp`; what is parked keeps nobody out.
+    /// Counts requests waiting or in flight, and connections of `tcp`; parked requests do not use
+    /// up capacity.
     pub(crate) fn load(&self) -> u32 {
         let coming = self.fresh.as_deref().map_or(0, |fresh| fresh.coming);
         self.inflight - self.moved + self.waiting.unparked() as u32 + self.flows + coming
     }
 
-    /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be
-    /// made.
+    /// Whether nothing is put on any of the connections that are up until the response under way
+    /// has ended, and no other can be made.
     pub(crate) fn is_held(&self) -> bool {
         !self.positions.held.is_empty() && self.positions.held.count() >= self.ready && !self.may_grow(false)
     }
@@ -310,14 +333,15 @@ impl Server {
         self.standing.takes_new() && !self.is_full() && room
     }
 
-    /// Recomputes what a connection may take. Call after anything about it changed.
+    /// Recomputes what a connection may take. Call it after anything about the connection has
+    /// changed.
     pub(crate) fn refresh(&mut self, conn: &mut UpstreamConn, now_us: u64) {
         if conn.owner.is_some() {
             return;
         }
         let position = conn.position as usize;
         let empty = conn.entries.is_empty();
-        // One that is empty has outlived what was learned from others.
+        // One that is empty has outlived the limit that was learned from others.
         let total = conn.history.answers + conn.entries.len() as u64;
         let spent = !empty && (conn.wait.nudged || total >= self.learned.keepalive_limit.limit());
         let kept = self.kept == Some(conn.position);
@@ -377,17 +401,19 @@ impl Server {
         }
     }
 
-    /// Whether so many connections are aside that the clients they are aside for may each hold few.
+    /// Whether a large number of connections is set aside, so that their clients may each hold only
+    /// few.
     fn is_scarce(&self) -> bool {
         self.positions.stalled() >= (self.limits.all / 2).max(SCARCE_MIN)
     }
 
-    /// How many connections may be aside for one client connection, as things stand.
+    /// Returns how many connections may be set aside for one client connection at present.
     pub(crate) fn asides_for_one(&self) -> u32 {
         if self.is_scarce() { ASIDE_SCARCE_MAX } else { ASIDE_CLIENT_MAX }
     }
 
-    /// Whether a request is not asked before the client connection that it came on lets others go on.
+    /// Whether a request is not sent before the client connection that it came on releases
+    /// connections for others.
     #[inline]
     pub(crate) fn must_park(&self, ask: &PendingRequest) -> bool {
         self.holders.is_full(ask.carrier)
@@ -395,7 +421,7 @@ impl Server {
             && !ask.traits.has(RequestFlags::TRIAL)
     }
 
-    /// What was parked because of clients that hold less now gets in line again.
+    /// Requests that were parked because of clients that hold less now get in line again.
     #[inline]
     pub(crate) fn unpark(&mut self) {
         if self.holders.has_freed() {
@@ -408,7 +434,8 @@ impl Server {
         }
     }
 
-    /// Whether a connection has had so many requests without a rest, or for so long, that it is let run empty.
+    /// Whether a connection has gone without an idle moment for enough requests, or for long
+    /// enough, that it is allowed to run empty.
     fn must_sync(&self, conn: &UpstreamConn, now_us: u64) -> bool {
         let long = conn.history.pipelined && now_us.saturating_sub(conn.rest.unrested_us) >= SYNC_US;
         let alone = self.is_single() && conn.rest.since_sync == 0;
@@ -421,14 +448,15 @@ impl Server {
         !self.mode.pipeline_off && !conn.gate.full && self.learned.trust.may_pipeline()
     }
 
-    /// Whether a connection has one request at a time, or those of one client: what it is asked next must not be taken for the
-    /// answer before.
+    /// Whether a connection has one request at a time, or only those of one client, so that a
+    /// response is never taken for the one before it.
     pub(crate) fn is_single(&self) -> bool {
         self.mode.pipeline_off || self.mode.share_client || !self.learned.trust.may_pipeline()
     }
 
-    /// Says of a request that is about to get a place here whether it rides apart: on a connection with nothing unanswered, and nothing behind
-    /// it. That is so until it is known that sharing costs it nothing. With a fixed depth the operator has decided.
+    /// Determines whether a request that is about to get a place here rides apart: on a connection
+    /// with nothing unanswered, and nothing behind it. That is so until sharing is known to cost it
+    /// nothing. With a fixed depth the operator has decided.
     #[inline]
     pub(crate) fn set_apart(&self, ask: &mut PendingRequest) {
         let apart = ask.traits.has(RequestFlags::PIPELINABLE) && self.keeps_class_apart(ask.class);
@@ -451,7 +479,7 @@ impl Server {
         true
     }
 
-    /// How things stand, for whoever becomes the next one of a connection.
+    /// The current conditions, for the next request that becomes the first of a connection.
     #[inline]
     pub(crate) fn mark(&self) -> Mark {
         Mark { answers: self.answers, in_flight: self.inflight }
@@ -462,7 +490,7 @@ impl Server {
         self.mode.pipeline_off || self.mode.share_client || self.learned.trust.is_lost()
     }
 
-    /// The position of the connection that takes this request now, if there is one.
+    /// Returns the position of the connection that takes this request now, if any does.
     pub(crate) fn pick(&self, ask: &PendingRequest, tail: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
         if ask.traits.rides_apart() {
             return self.positions.empty().filter(|_| self.may_hold(0, ask.traits.goes_alone()));
@@ -478,14 +506,14 @@ impl Server {
         positions.open.first_in(&positions.sharing)
     }
 
-    /// Whether one more connection may get requests that share it. Idle ones that were made while others were held are for what
-    /// goes alone.
+    /// Whether one more connection may get requests that share it. Idle ones that were made while
+    /// others were held are for requests that must be sent alone.
     fn may_begin(&self) -> bool {
         self.positions.sharing.count() < self.limits.shared
     }
 
-    /// Whether a connection that was found to be far is better made anew: all are, and the next one may be near. `scouted`: it
-    /// has done nothing yet but to find that out.
+    /// Whether a connection that was found to be far is better replaced: all are far, and the next
+    /// one may be near. `scouted`: so far it has only served to find that out.
     pub(crate) fn may_try_nearer(&mut self, scouted: bool) -> bool {
         let all_far = self.positions.far() == self.ready;
         let may = (scouted || all_far) && self.far_tries > 0;
@@ -493,8 +521,9 @@ impl Server {
         may
     }
 
-    /// Whether the first request on a connection goes alone, to find out whether it is near: the server ends each after so many
-    /// requests, so that one that is far can be replaced at hardly any cost.
+    /// Whether the first request on a connection is sent alone, to find out whether it is near: the
+    /// server ends each connection after a fixed number of requests, so that a far one can be
+    /// replaced at hardly any cost.
     pub(crate) fn scouts(&self) -> bool {
         self.far_tries > 0 && self.learned.is_short_lived()
     }
@@ -506,7 +535,7 @@ impl Server {
         }
     }
 
-    /// With `share="client"`: behind requests of the same client, else on a connection of its own.
+    /// With `share="client"`: behind requests of the same client, otherwise on an empty connection.
     fn pick_for_client(&self, client: ClientName, client_of: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
         let same = (0..self.conns.len())
             .find(|position| self.positions.open.has(*position) && client_of(self.conns[*position]) == Some(client));
@@ -526,7 +555,7 @@ mod tests {
         Server::new(&plan, 0, 0, Arc::default(), limits, 1)
     }
 
-    /// A limit that was learned from other connections keeps nothing from one that has outlived it.
+    /// A limit that was learned from other connections does not restrict one that has outlived it.
     #[test]
     fn what_has_outlived_the_limit_is_used() {
         let mut machine = server(PipelineMode::Adaptive);
@@ -538,7 +567,8 @@ mod tests {
         assert!(machine.positions.is_empty_at(0));
     }
 
-    /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.
+    /// A batch is what fills a receive: many small responses, or one large one; a fixed depth does
+    /// not change.
     #[test]
     fn large_answers_make_short_batches() {
         let mut adaptive = server(PipelineMode::Adaptive);

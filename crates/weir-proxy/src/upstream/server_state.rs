@@ -1,8 +1,8 @@
 //! Whether a server takes new requests, and why not: what the operator ordered and what health found.
 //!
-//! The engine keeps one [`ServerState`] a server on each worker and asks it before it places anything. Orders come from
-//! outside and hold until the next one; a suspension is decided by one worker, told to the others and ends by itself.
-//! docs/failover.md.
+//! The engine keeps one [`ServerState`] a server on each worker and asks it before it places
+//! anything. Orders come from outside and hold until the next one; one worker decides on a
+//! suspension and informs the others, and it ends without an order. docs/semantics.md §6.
 //!
 //! ```text
 //!                  | new requests | what waits  | in flight | connections
@@ -26,7 +26,7 @@ pub enum State {
     Draining,
     /// By order of an operator: left alone.
     Disabled,
-    /// The configuration has it no more: finishes what it has.
+    /// It is no longer in the configuration: finishes what it has.
     Leaving,
 }
 
@@ -45,24 +45,25 @@ impl State {
 
 /// The standing of one server.
 ///
-/// Invariant: `active` if and only if the order is [`Order::Enable`], there is no suspension, and the configuration has it.
+/// Invariant: `active` if and only if the order is [`Order::Enable`], it is not suspended, and the
+/// configuration has it.
 #[derive(Debug, Clone)]
 pub struct ServerState {
     /// All that placing a request has to look at.
     active: bool,
     order: Order,
     suspension: Option<Suspension>,
-    /// The configuration has it no more.
+    /// It is no longer in the configuration.
     retired: bool,
 }
 
 impl ServerState {
-    /// By this order, with nothing against the server.
+    /// A server under this order, with nothing else against it.
     pub fn new(order: Order) -> ServerState {
         ServerState { active: order == Order::Enable, order, suspension: None, retired: false }
     }
 
-    /// Whether it takes requests of anybody.
+    /// Whether it takes requests from all clients.
     #[inline]
     pub fn takes_new(&self) -> bool {
         self.active
@@ -73,12 +74,12 @@ impl ServerState {
         self.keeps_connections() && self.suspension.is_none()
     }
 
-    /// Whether a request may go to it although it is suspended: no order stands against it.
+    /// Whether a request may be sent to it although it is suspended: no order forbids it.
     pub fn may_be_tried(&self) -> bool {
         self.order == Order::Enable && self.suspension.is_some() && !self.retired
     }
 
-    /// Whether what waits for it may go on waiting.
+    /// Whether requests that wait for it may go on waiting.
     pub fn keeps_waiting(&self) -> bool {
         self.accepts_bound()
     }
@@ -94,12 +95,12 @@ impl ServerState {
         self.order
     }
 
-    /// What health has found; it stands beside an order and outlives it.
+    /// What health has found; it exists beside an order and outlives it.
     pub fn suspension(&self) -> Option<Suspension> {
         self.suspension
     }
 
-    /// In one word for people; an order hides a suspension.
+    /// One word for people; an order hides a suspension.
     pub fn state(&self) -> State {
         match (self.order, self.suspension) {
             _ if self.retired => State::Leaving,
@@ -117,14 +118,14 @@ impl ServerState {
         news
     }
 
-    /// Whether the configuration has it no more. False: so it was already.
+    /// Sets whether it is gone from the configuration. False: nothing changes.
     pub fn retire(&mut self, retired: bool) -> bool {
         let news = std::mem::replace(&mut self.retired, retired) != retired;
         self.update();
         news
     }
 
-    /// Suspends it. False: it is already; the first reason stays.
+    /// Suspends it. False: it is suspended already; the first reason remains.
     pub fn suspend(&mut self, suspension: Suspension) -> bool {
         let news = self.suspension.is_none();
         self.suspension.get_or_insert(suspension);
@@ -132,7 +133,7 @@ impl ServerState {
         news
     }
 
-    /// Ends the suspension. False: there is none.
+    /// Ends the suspension. False: it was not suspended.
     pub fn resume(&mut self) -> bool {
         let news = self.suspension.take().is_some();
         self.update();

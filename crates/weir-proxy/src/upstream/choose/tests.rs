@@ -1,6 +1,8 @@
-//! Proves: nobody who may not have a request gets it; nobody is taken while somebody better is there: who is up before who may come up,
-//! others before backups and suspended ones, another server before the one where a request was lost; a session goes to its server; a trial
-//! only where one is due. How: upstreams in generated states, and what may be said of each server without looking at ranks; examples.
+//! Proves: no server gets a request that it may not have; no server is chosen while a better one is
+//! available: servers that are up before those that may come up, others before backups and
+//! suspended ones, another server before the one where a request was lost; a session is sent to its
+//! server; a trial only where one is due. How: upstreams in generated states, and what may be said
+//! of each server without looking at ranks; examples.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ enum Other {
     Connection,
 }
 
-/// A server as it may be. This worker is 0, the other one 1.
+/// A server in a possible state. This worker is 0, the other worker 1.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     order: Order,
@@ -63,7 +65,7 @@ const CASE: Case = Case {
     trial_due: false,
 };
 
-/// Nothing is up, and nobody knows whether it can be.
+/// Nothing is up, and it is unknown whether it can be.
 const DOWN: Case = Case { up: 0, reach: Reach::Doubtful, ..CASE };
 
 struct World {
@@ -149,7 +151,7 @@ impl World {
         self.takes(n) && (self.is_here(n) || self.cases[n].other != Other::Nothing)
     }
 
-    /// All that holds of a choice whatever it is for.
+    /// All that holds for a choice whatever its purpose.
     fn check(&self, ask: &PendingRequest, chosen: &Placement) -> Result<(), TestCaseError> {
         let n = usize::from(chosen.server);
         match chosen.way {
@@ -347,7 +349,7 @@ fn a_held_server_comes_after_others_unless_a_key_decides() {
 fn one_that_comes_spares_the_backup() {
     let comes = Case { comes: true, reach: Reach::Unknown, ..DOWN };
     let backup = Case { backup: true, ..CASE };
-    // Nobody knows whether a connect that has not succeeded so far will.
+    // It is unknown whether a connect that has not succeeded so far will.
     let mut world = World::new(&[comes, backup], Method::Ratio, AllDown::TryAll);
     assert_eq!(chosen(&mut world, &get()), [0; 6]);
     let mut world = World::new(&[Case { failures: 1, ..comes }, backup], Method::Ratio, AllDown::TryAll);

@@ -1,6 +1,6 @@
-//! Proves: fresh connections are in force when kept ones are measurably worse and only then, and no longer when they are good again or fresh
-//! ones fail; probes are as rare as is said; percentiles are near the exact ones. How: examples with times that are made up, and properties
-//! over random ones.
+//! Proves: fresh connections are in force when kept ones are measurably worse and only then, and no
+//! longer when they are good again or fresh ones fail; probes are as rare as promised; percentiles
+//! are near the exact ones. How: examples with made-up times, and properties over random ones.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ use super::*;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Requests of a server where both kinds take so long, one each `step_us`, for so many. How many went each way.
+/// Requests of a server, one each `step_us`, with the given time for each kind. Returns how many
+/// used each way.
 fn run(
     all: &mut Comparison,
     now_us: &mut u64,
@@ -53,7 +54,7 @@ fn a_slow_trickle_is_probed_each_second() {
     assert!((90..=101).contains(&fresh), "{fresh} in 100 s");
 }
 
-/// Where kept connections are known to be worse, few are asked to try them.
+/// Where kept connections are known to be worse, few requests try them.
 #[test]
 fn what_is_worse_is_probed_less() {
     let (mut all, mut now_us) = (Comparison::new(0), 0);
@@ -106,7 +107,7 @@ fn eight_failures_in_a_row_end_it() {
     assert!(all.is_in_force(), "not in a row");
 }
 
-/// One slow answer among the few on fresh connections is chance.
+/// One slow response among the few on fresh connections is chance.
 #[test]
 fn one_slow_fresh_answer_is_chance() {
     let (mut all, mut now_us) = (Comparison::new(0), 0);
@@ -115,7 +116,7 @@ fn one_slow_fresh_answer_is_chance() {
     assert!(all.is_in_force(), "{:?}", all.p99s_us());
 }
 
-/// A request that may not be a probe goes as the others do, and counts for none.
+/// A request that may not be a probe takes the way of the others, and counts for none.
 #[test]
 fn others_are_no_probes() {
     let mut all = Comparison::new(0);
@@ -124,7 +125,7 @@ fn others_are_no_probes() {
     run(&mut all, &mut now_us, 2_000, 1_000, tied);
     let last_us = now_us + HALF_US_MAX - SECOND_US;
     assert!((now_us..=last_us).step_by(SECOND_US as usize).all(|at_us| all.next(at_us, false) == Kind::Fresh));
-    // Nothing was measured for so long: nothing is known.
+    // Nothing was measured for this long: nothing is known.
     assert_eq!((all.next(last_us + 2 * SECOND_US, false), all.is_in_force()), (Kind::Kept, false));
 }
 
@@ -143,7 +144,8 @@ proptest! {
         prop_assert!(found >= exact && found <= exact + exact / 8, "{} for {}", found, exact);
     }
 
-    /// Whatever comes, the sum stays the sum, nothing overflows, and it is in force only with what it says.
+    /// Whatever comes, the sum remains correct, nothing overflows, and it comes into force exactly
+    /// when `record` says so.
     #[test]
     fn any_history(steps in prop::collection::vec((0u8..4, 0u64..100_000_000, 0u64..3_000_000), 1..400)) {
         let (mut all, mut now_us) = (Comparison::new(0), 0);

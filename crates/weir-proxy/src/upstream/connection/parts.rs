@@ -1,8 +1,10 @@
-//! What is kept of an upstream connection, in groups that have one subject each: what is sent, how its answers are taken and waited for,
-//! when it rests, what opens and shuts it, how it came to be, what it has done. Pure.
+//! The state of an upstream connection, in groups that have one subject each: the data to be sent,
+//! how its responses are received and awaited, when it is idle, what opens and shuts it, how it
+//! came to be, what it has done. Pure.
 //!
-//! Each group answers for its own fields; what follows for the connection is decided in [`super`], and for its server in
-//! [`crate::upstream::server::Server::refresh`]. A time of `u64::MAX` is one at which no timer looks.
+//! Each group answers for its own fields; [`super`] decides what follows for the connection, and
+//! [`crate::upstream::server::Server::refresh`] for its server. A time of `u64::MAX` is one at
+//! which no timer fires.
 
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
@@ -12,18 +14,18 @@ use crate::upstream::backoff::Backoff;
 use crate::upstream::class::Mark;
 use crate::upstream::entry::Silence;
 
-/// What is on its way to the server besides the log. At most one of its sends is with the driver.
+/// Data on its way to the server besides the log. At most one of its sends is with the driver.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     /// Pieces of a request body that are not kept, or of a tunnel; sent behind the log.
     pub body: Output,
-    /// What the body of the last request that has one is like.
+    /// What the body of the last request with a body looks like.
     pub lookalike: Lookalike,
-    /// Something of the body of the last streaming request has followed its head.
+    /// Part of the body of the last streaming request has followed its head.
     pub body_begun: bool,
-    /// The streaming request at the end of the entries has been given completely.
+    /// The streaming request at the end of the entries has arrived completely.
     pub body_done: bool,
-    /// The client told to hold its request body back.
+    /// The client that was asked to hold its request body back.
     pub body_paused: Option<ExchangeId>,
     /// A send is with the driver.
     pub sending: bool,
@@ -64,7 +66,7 @@ pub(crate) struct Tunnel {
     pub ended: bool,
     /// The other side; None when that is gone.
     pub peer: Option<ExchangeId>,
-    /// When a tunnel whose client is gone gives up sending what that said last.
+    /// When a tunnel whose client is gone gives up sending the client's last data.
     pub give_up_us: u64,
 }
 
@@ -91,19 +93,20 @@ impl Tunnel {
 pub(crate) struct Reading {
     /// A receive is armed.
     pub receiving: bool,
-    /// The client of the answer that is being read asked to stop.
+    /// The client of the response that is being read asked to stop.
     pub paused: bool,
     /// When it did.
     pub paused_us: u64,
     /// Others wait for a connection because of that.
     pub yields: bool,
-    /// They do, and it lasts for longer than a client needs that reads at all.
+    /// They do, and it lasts for longer than any client needs that reads at all.
     pub stalled: bool,
     /// Which client that was, as in [`crate::request::pending_request::PendingRequest::client`].
     pub paused_by: ClientName,
-    /// Bytes of the answer under way that another worker was given, and of which it has not said that there is room for more.
+    /// Bytes of the response under way that another worker was given, and for which it has not said
+    /// yet that there is room for more.
     pub unheard: usize,
-    /// When a timer looks whether the stop lasts.
+    /// When a timer checks whether the stop lasts.
     pub due_us: u64,
 }
 
@@ -129,12 +132,13 @@ impl Reading {
         self.paused_by = client;
     }
 
-    /// It is stopped now, and nobody is known to suffer from it.
+    /// It is stopped now, and no other request is known to suffer from it.
     pub(crate) fn begin_pause(&mut self, now_us: u64) {
         (self.paused_us, self.yields, self.stalled) = (now_us, false, false);
     }
 
-    /// The next answer is this client's, or nobody's: one of another client has stopped nothing.
+    /// The next response is for this client, or for none: one of another client has stopped
+    /// nothing.
     pub(crate) fn on_next(&mut self, client: Option<ClientName>) {
         self.unheard = 0;
         self.paused &= client == Some(self.paused_by);
@@ -143,22 +147,23 @@ impl Reading {
     }
 }
 
-/// How the wait for the next answer goes.
+/// The state of the wait for the next response.
 #[derive(Debug)]
 pub(crate) struct Wait {
-    /// The answer that is next takes far longer than usual: nothing is sent behind it.
+    /// The next response takes far longer than usual: nothing is sent behind it.
     pub late: bool,
-    /// When a timer looks whether the answer that is next is late.
+    /// When a timer checks whether the next response is late.
     pub due_us: u64,
     /// Whether its server may have overlooked the request.
     pub silence: Silence,
-    /// A request was sent once more on it: it takes no others, and ends when nobody waits for anything on it.
+    /// A request was sent once more on it: it takes no others, and ends when no request waits on it
+    /// any more.
     pub nudged: bool,
-    /// When a timer looks whether it ends because no client wants the answer that is next.
+    /// When a timer checks whether it ends because no client wants the next response.
     pub left_us: u64,
-    /// What is unanswered is a rehearsal.
+    /// The unanswered request is a rehearsal.
     pub rehearses: bool,
-    /// How its server stood when the oldest request became the next one to be answered.
+    /// The state of its server when the oldest request became the next one to be answered.
     pub mark: Mark,
 }
 
@@ -171,30 +176,33 @@ impl Default for Wait {
 }
 
 impl Wait {
-    /// The answer is complete.
+    /// The response is complete.
     pub(crate) fn end(&mut self) {
         (self.late, self.silence, self.left_us) = (false, Silence::Short, u64::MAX);
     }
 }
 
-/// How long it has rested, and may have to before the next request. `since_sync` <= `unrested`.
+/// How long it has been idle, and may have to be before the next request. `since_sync` <=
+/// `unrested`.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// When a timer looks whether it has rested for long enough.
+    /// When a timer checks whether it has been idle for long enough.
     pub due_us: u64,
-    /// Let run empty before the next request: a sync point.
+    /// It is allowed to run empty before the next request: a sync point.
     pub syncing: bool,
-    /// Ran empty, and it is not known yet whether everything that had arrived by then was read: it takes nothing.
+    /// It ran empty, and it is not known yet whether everything that had arrived by then was read:
+    /// it takes nothing.
     pub unseen: bool,
-    /// Ran empty after something that is likely to bring an answer too many, or one that would not show in what follows.
+    /// It ran empty after something that is likely to bring an answer too many, or one that would
+    /// not be noticed later.
     pub wary: bool,
     /// Until when that may well come, since it ran empty.
     pub until_us: u64,
-    /// Requests since it was last empty for so long.
+    /// Requests since it was last empty for long enough.
     pub unrested: u32,
     /// When the first of them was sent.
     pub unrested_us: u64,
-    /// Requests sent behind another one since it was last empty.
+    /// Requests sent behind another since it was last empty.
     pub since_sync: u32,
 }
 
@@ -230,7 +238,8 @@ impl Rest {
         self.unrested -= 1;
     }
 
-    /// It has run empty. `held`: nothing could follow the last request. `alone`: that was not to be pipelined.
+    /// It has run empty. `held`: nothing could follow the last request. `alone`: that request was
+    /// not to be pipelined.
     pub(crate) fn on_empty(&mut self, held: bool, alone: bool) {
         self.unseen = held;
         self.wary = self.since_sync > 0 || alone;
@@ -242,7 +251,7 @@ impl Rest {
         (self.syncing, self.unseen, self.wary) = (false, false, false);
     }
 
-    /// Whether it rests still for what may come of the last request.
+    /// Whether it still remains idle in case the last request brings something more.
     pub(crate) fn is_wary(&self, now_us: u64) -> bool {
         self.wary && now_us < self.until_us
     }
@@ -251,34 +260,37 @@ impl Rest {
 /// What keeps requests from it though it is up.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
-    /// Nothing may be sent behind what is unanswered now.
+    /// Nothing may be sent behind the requests that are unanswered now.
     pub hold: bool,
-    /// It is being found out whether it is near: it takes nothing meanwhile.
+    /// It is being determined whether it is near: it takes nothing meanwhile.
     pub locating: bool,
-    /// No second request before the first answer: the connection follows a loss, or is to be located first.
+    /// No second request before the first response: the connection follows a loss, or is to be
+    /// located first.
     pub probation: bool,
-    /// Had as many unanswered requests as it may have, and not much fewer since.
+    /// It had as many unanswered requests as it may have, and not much fewer since.
     pub full: bool,
-    /// The server may not have read the body of the last request: what is left of it may be the next request to it.
+    /// The server may not have read the body of the last request: it may take the unread part for
+    /// the next request.
     pub leftover: bool,
 }
 
 impl Gates {
-    /// It has `len` unanswered requests of at most `limit`. Refilled by a quarter of the depth: a request for each answer as it comes
-    /// would make batches of one ever after.
+    /// It has `len` unanswered requests of at most `limit`. It is refilled by a quarter of the
+    /// depth: one request for each response as it comes would make batches of one ever after.
     pub(crate) fn fill(&mut self, len: u32, limit: u32) {
         self.full = len >= limit || self.full && len > limit - limit / 4;
     }
 }
 
-/// How it came to be, and how often it ended. A connection that was lost leaves this to the one that is made in its place.
+/// How it came to be, and how often it ended. A lost connection leaves this to its replacement.
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
-    /// How often it was tried in vain.
+    /// How often connecting has failed.
     pub backoff: Backoff,
     /// When the next try is due by that.
     pub due_us: u64,
-    /// The present connect, or the connection that came of it, began before that was due: if it fails, it does not count.
+    /// The present connect, or the connection that it made, began before that was due: if it fails,
+    /// it does not count.
     pub scouting: bool,
     /// When it was established.
     pub connected_us: u64,
@@ -302,12 +314,13 @@ impl Contact {
         self.scouting = self.due_us > now_us;
     }
 
-    /// Whether the connect that failed, or whose connection ended, had begun before it was due, which is still to come.
+    /// Whether the connect that failed, or whose connection ended, had begun before its due time,
+    /// which is still to come.
     pub(crate) fn is_ahead(&self, now_us: u64) -> bool {
         self.scouting && self.due_us > now_us
     }
 
-    /// What is left of it for the next one in its place, when the connection is gone.
+    /// Returns what its replacement keeps of it, when the connection is gone.
     pub(crate) fn of_next(&self, now_us: u64) -> Contact {
         let Contact { backoff, closes, closed_why, .. } = *self;
         Contact { backoff, closes, closed_why, due_us: u64::MAX, since_us: now_us, scouting: false, connected_us: 0 }
@@ -317,26 +330,27 @@ impl Contact {
 /// What it has done since it was established. `answers_alone` <= `answers`.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Has ever had two requests at a time.
+    /// It has had two requests at a time.
     pub pipelined: bool,
-    /// Answers before it had.
+    /// Responses before it had.
     pub answers_alone: u64,
-    /// Complete answers.
+    /// Complete responses.
     pub answers: u64,
-    /// When the last answer was complete.
+    /// When the last response was complete.
     pub answered_us: u64,
     /// The client connection that it was for, and when it was complete.
     last: Option<(ClientName, u64)>,
-    /// When the last answer to any other one was.
+    /// When the last response to any other client connection was complete.
     before_us: Option<u64>,
-    /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`super::UpstreamConn::is_rested`]).
+    /// It had been idle when the oldest of the consecutive unanswered requests was sent
+    /// ([`super::UpstreamConn::is_rested`]).
     pub rested: bool,
     /// Glitches on it.
     pub glitches: u32,
 }
 
 impl History {
-    /// An answer to this client connection is complete.
+    /// A response to this client connection is complete.
     pub(crate) fn on_answered(&mut self, carrier: ClientName, now_us: u64) {
         if let Some((_, us)) = self.last.filter(|(last, _)| *last != carrier) {
             self.before_us = Some(us);
@@ -346,7 +360,7 @@ impl History {
         self.answers += 1;
     }
 
-    /// When the last answer to another client connection than this one was complete; None: there was none.
+    /// Returns when the last response to another client connection was complete; None: none was.
     pub(crate) fn strange_us(&self, carrier: ClientName) -> Option<u64> {
         match self.last {
             Some((last, us)) if last != carrier => Some(us),

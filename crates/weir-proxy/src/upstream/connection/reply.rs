@@ -1,6 +1,8 @@
-//! The answer that is being read on an upstream connection: how far it is, and what it says about what may follow. Pure.
+//! The response that is being read on an upstream connection: how far it is, and what it says about
+//! further requests. Pure.
 //!
-//! [`super::UpstreamConn::step`] drives it; how answers are framed is [`ReplyReader`]'s. RFC 9112 §6, §9.3, §9.6.
+//! [`super::UpstreamConn::step`] drives it; [`ReplyReader`] handles the framing. RFC 9112 §6, §9.3,
+//! §9.6.
 
 use weir_http::{ReplyBody, ReplyError, ReplyHead, ReplyReader};
 
@@ -9,15 +11,15 @@ use crate::cross::doubt::Doubt;
 use crate::request::pending_request::RequestFlags;
 use crate::upstream::misframing::Print;
 
-/// Bytes of line ends in front of an answer that are ignored (docs/hostile.md E3).
+/// Bytes of line ends in front of a response that are ignored (docs/hostile.md E3).
 const BLANKS_MAX: u8 = 4;
-/// Interim answers to one request after which the server is doubted.
+/// Interim responses to one request after which the server is doubted.
 const INTERIM_MAX: u8 = 32;
 
-/// The answer to the oldest request. `unwanted_bytes` <= `body_bytes`.
+/// The response to the oldest request. `unwanted_bytes` <= `body_bytes`.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// The status of the last final answer whose head was read; 0: none was.
+    /// The status of the last final response whose head was read; 0: none was.
     pub status: u16,
     /// Its head was delivered.
     pub begun: bool,
@@ -27,11 +29,11 @@ pub(crate) struct Reply {
     pub large: bool,
     /// It is HTTP/1.0: nothing may have been sent behind its request.
     pub old: bool,
-    /// What makes the connection unusable once it is complete.
+    /// The doubt that makes the connection unusable once the response is complete.
     pub poison: Option<Doubt>,
     /// Bytes of its body.
     pub body_bytes: u64,
-    /// Those of them that came when nobody wanted it any more, and when the first of them did.
+    /// Those of them that came when it was not wanted any more, and when the first of them did.
     pub unwanted_bytes: u64,
     /// See above; meaningless while there are none.
     pub unwanted_us: u64,
@@ -39,16 +41,16 @@ pub(crate) struct Reply {
     pub persist: bool,
     /// The server said with it that the connection ends, so that it processed nothing behind (RFC 9112 §9.6).
     pub announced: bool,
-    /// Bytes read since an answer was last complete.
+    /// Bytes read since a response was last complete.
     pub received_bytes: u64,
-    /// What it is like, and when its head came; noted when its body is not complete with that.
+    /// Its properties, and when its head came; noted when its body is not complete with that.
     pub print: Option<(Print, u64)>,
     pub(super) reader: ReplyReader,
     pub(super) interims: u8,
     pub(super) blanks: u8,
-    /// The last answer had no body.
+    /// The last response had no body.
     pub(super) bodyless: bool,
-    /// The last answer had a body of declared length.
+    /// The last response had a body of declared length.
     pub(super) measured: bool,
 }
 
@@ -83,7 +85,7 @@ impl Reply {
         (self.begun, self.begun_us) = (true, now_us);
     }
 
-    /// It is complete: what comes is the next one. What it said of the connection holds on.
+    /// It is complete: the next one follows. Its statements about the connection still hold.
     pub(super) fn end(&mut self) {
         self.reader.begin_reply();
         self.interims = 0;
@@ -95,7 +97,7 @@ impl Reply {
         self.print = None;
     }
 
-    /// Bytes of its body came that nobody wants.
+    /// Bytes of its body came that are not wanted.
     pub(crate) fn note_unwanted(&mut self, bytes: usize, now_us: u64) {
         if self.unwanted_bytes == 0 {
             self.unwanted_us = now_us;
@@ -133,28 +135,30 @@ impl Reply {
         Step::Head(head)
     }
 
-    /// What a head that can't be read says of the server. `measured`: it stands right behind an answer that said how long it is.
+    /// Returns the doubt for a head that can't be read. `measured`: it is right behind a response
+    /// that declared its length.
     pub(super) fn blame(&self, error: ReplyError, measured: bool) -> Doubt {
         match error.kind() {
             weir_http::ReplyDoubt::BothFramings => Doubt::BothFramings,
             weir_http::ReplyDoubt::InvalidLength => Doubt::InvalidLength,
             weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
             weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
-            // A status line with something wrong in its fields begins where the next answer is to begin.
+            // A status line with a bad field begins where the next response is to begin.
             weir_http::ReplyDoubt::NotAnAnswer if measured && !error.has_status_line() => Doubt::Misframing,
             weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
         }
     }
 }
 
-/// The end of a body so far that may become the head of another answer: not delivered yet, but for its first bytes. `given` <= its length.
+/// The end of a body so far that may become the head of another response: not delivered yet, but
+/// for its first bytes. `given` <= its length.
 #[derive(Debug)]
 pub(crate) struct Withheld {
-    /// It.
+    /// The bytes.
     pub bytes: Vec<u8>,
     /// How many of its first bytes were delivered.
     pub given: usize,
-    /// When a timer looks whether it is still not known; `u64::MAX`: none does.
+    /// When a timer checks whether it is still not known; `u64::MAX`: none does.
     pub due_us: u64,
     /// The body is complete and so delivered, whatever may come behind it.
     pub over: bool,

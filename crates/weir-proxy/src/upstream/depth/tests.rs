@@ -1,6 +1,7 @@
-//! Proves: deep for fast servers also when they or their machines are saturated, 1 for slow ones, and back again when they change;
-//! also when more requests wait than connections can hold; fixed depths stay; no input breaks the bounds. How: a closed-loop simulation of clients, a fill-first scheduler,
-//! and kinds of servers, in virtual time; and random input.
+//! Proves: deep for fast servers also when they or their machines are saturated, 1 for slow ones,
+//! and back again when they change; also when more requests wait than connections can hold; fixed
+//! depths don't change; no input breaks the bounds. How: a closed-loop simulation of clients, a
+//! fill-first scheduler, and kinds of servers, in virtual time; and random input.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ enum Server {
 struct Connection {
     /// Send times of unanswered requests.
     sent_us: VecDeque<u64>,
-    /// What the sleeper needs for the oldest, or 0 when not begun.
+    /// The time at which the sleeper has done the oldest, or 0 when not begun.
     busy_until_us: u64,
     last_answer_us: u64,
     answered: u32,
@@ -36,7 +37,7 @@ struct Simulation {
     connections: Vec<Connection>,
     waiting: usize,
     now_us: u64,
-    /// Where the processor goes on, and since when it is ahead of the clock.
+    /// Where the processor continues, and since when it is ahead of the clock.
     next: usize,
     processor_us: u64,
     served: u64,
@@ -44,7 +45,7 @@ struct Simulation {
     limits: Vec<u32>,
 }
 
-/// How often the proxy looks.
+/// The proxy's polling interval.
 const TURN_US: u64 = 100;
 
 impl Simulation {

@@ -1,16 +1,18 @@
-//! Which client connections hold connections of a server aside, and how many each: who holds as many as it may gets no more requests
-//! there until one of them goes on. Pure.
+//! Which client connections hold connections of a server aside, and how many each: a client that
+//! holds as many as it may gets no more requests there until one of them continues. Pure.
 //!
-//! Told by [`super::Server::refresh`] alone. While nobody stands still it is empty. A client connection may hold [`ASIDE_CLIENT_MAX`], and
-//! [`ASIDE_SCARCE_MAX`] from the moment on when one more of its is set aside while many are, until it holds none. Without the memory it
-//! would ask again for what it was just denied. Invariant: each count is the number of positions that are held for that client.
+//! Only [`super::Server::refresh`] updates it. It is empty while no client stands still. A client
+//! connection may hold [`ASIDE_CLIENT_MAX`], and [`ASIDE_SCARCE_MAX`] from the moment on when one
+//! more of its connections is set aside while many are, until it holds none. Without that memory it
+//! would immediately request again what it was just denied. Invariant: each count is the number of
+//! positions that are held for that client.
 
 use std::collections::BTreeMap;
 
 use crate::cross::answer::{ASIDE_CLIENT_MAX, ASIDE_SCARCE_MAX};
 use crate::request::pending_request::ClientName;
 
-/// What one client connection holds.
+/// The connections that one client connection holds.
 #[derive(Debug)]
 struct Holder {
     count: u32,
@@ -23,7 +25,7 @@ pub(crate) struct Holders {
     by_client: BTreeMap<ClientName, Holder>,
     /// By position of the connection.
     at: BTreeMap<usize, ClientName>,
-    /// Who holds less than before, to be looked at once.
+    /// Clients that hold less than before, to be checked once.
     freed: Vec<ClientName>,
 }
 
@@ -53,7 +55,7 @@ impl Holders {
         }
     }
 
-    /// How many more a client may hold; None: it holds none.
+    /// Returns how many more a client may hold; None: it holds none.
     pub(crate) fn room(&self, client: ClientName) -> Option<u32> {
         let holder = self.by_client.get(&client)?;
         Some(holder.allowed.saturating_sub(holder.count))
@@ -65,18 +67,18 @@ impl Holders {
         !self.by_client.is_empty() && self.room(client) == Some(0)
     }
 
-    /// Whether anybody holds less than when this was last asked for.
+    /// Whether a client holds less than when this was last asked for.
     #[inline]
     pub(super) fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// A client that holds less is to be looked at once more.
+    /// A client that holds less is to be checked once more.
     pub(super) fn look_again(&mut self, client: ClientName) {
         self.freed.push(client);
     }
 
-    /// Who does.
+    /// Returns those clients.
     pub(super) fn take_freed(&mut self) -> Vec<ClientName> {
         std::mem::take(&mut self.freed)
     }
@@ -84,8 +86,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the counts are those of the positions, and who has once been cut short stays so until it holds nothing. How: generated
-    //! histories beside a plain list.
+    //! Proves: the counts are those of the positions, and a client that has once been cut short
+    //! remains so until it holds nothing. How: generated histories beside a plain list.
 
     use proptest::prelude::*;
 

@@ -1,28 +1,29 @@
-//! How many connections of a server a worker may have: its part of what is configured, and of what was learned. Pure.
+//! How many connections of a server a worker may have: its part of the configured number, and of
+//! the learned one. Pure.
 
 use crate::base::keys::{Key, ServerIndex};
 use crate::cross::limit::Bounds;
 use crate::plan::ServerPlan;
 
-/// How many connections one worker may have to a server: its part of what is configured.
+/// How many connections one worker may have to a server: its part of the configured number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Kept without traffic.
     pub min: u32,
-    /// Up to so many that take requests which share.
+    /// The most that take requests which share.
     pub shared: u32,
-    /// Up to so many when some are held by what does not share.
+    /// The most when some are held by requests that do not share.
     pub all: u32,
-    /// What these are parts of.
+    /// The whole that these are parts of.
     pub whole: Whole,
 }
 
 /// The numbers over all workers, and how they are dealt out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
-    /// Between which a [limit](crate::cross::limit) moves.
+    /// The bounds of a [limit](crate::cross::limit).
     bounds: Bounds,
-    /// Workers that have connections, and which of them this one is.
+    /// The number of workers that have connections, and the index of this worker among them.
     owners: u32,
     first: u32,
 }
@@ -37,8 +38,9 @@ impl Whole {
 }
 
 impl Limits {
-    /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
-    /// configured are made in total. With fewer `connections` than workers only so many of them have any.
+    /// Returns this worker's part: connection `n` of server `s` belongs to worker `(n + s) mod
+    /// workers`, so that no more than configured are made in total. With fewer `connections` than
+    /// workers only that number of workers have any.
     pub(crate) fn of(plan: &ServerPlan, server: ServerIndex, worker: u16, workers: u16) -> Limits {
         let (worker, workers) = (u32::from(worker), u32::from(workers));
         let first = (worker + workers - server.number() % workers) % workers;
@@ -53,18 +55,19 @@ impl Limits {
         Limits { min, shared, all, whole }
     }
 
-    /// Requests that may wait or be in flight, with so many for each connection that takes requests which share: one more for each
-    /// that may be held.
+    /// Returns how many requests may wait or be in flight, with `queue_size` for each connection
+    /// that takes requests which share: one more for each that may be held.
     pub(super) fn capacity(self, queue_size: u32) -> u32 {
         queue_size.saturating_mul(self.shared).saturating_add(self.all.saturating_sub(self.shared))
     }
 
-    /// Connections that requests which go alone leave to the others, of so many: as many as share, if there are so many beyond those.
+    /// Returns how many of `all` connections requests that must be sent alone leave to the others:
+    /// as many as share, if that many exist beyond those.
     pub(super) fn reserve(self, all: u32) -> u32 {
         self.shared.min(all.saturating_sub(self.shared))
     }
 
-    /// Between which a limit moves, over all workers.
+    /// Returns the bounds of a limit, over all workers.
     #[inline]
     pub(crate) fn bounds(self) -> Bounds {
         self.whole.bounds
@@ -76,7 +79,7 @@ impl Limits {
         self.whole.part_of(total)
     }
 
-    /// Exactly so many are kept, whatever happens to them.
+    /// Exactly this number is kept, whatever happens to them.
     pub(crate) fn is_exact(self) -> bool {
         self.min == self.shared
     }

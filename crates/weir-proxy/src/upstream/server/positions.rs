@@ -1,8 +1,10 @@
-//! Which connections of a server may take what, by position: one bit a connection and kind. Pure.
+//! Which connections of a server may take which requests, by position: one bit a connection and
+//! kind. Pure.
 //!
-//! Written by [`super::Server::refresh`] alone, after anything about a connection changed, and by the answers to which core receives its
-//! packets. Invariants: `idle`, `resting` and `unseen` have no position in common, nor have `near` and `far`, nor `coming` and `delayed`;
-//! each set has at most one bit for each connection of the server.
+//! Written by [`super::Server::refresh`] alone, after anything about a connection changed, and by
+//! the answers to which core receives its packets. Invariants: `idle`, `resting` and `unseen` have
+//! no position in common, nor have `near` and `far`, nor `coming` and `delayed`; each set has at
+//! most one bit for each connection of the server.
 
 use crate::base::bitset::Bits;
 
@@ -13,12 +15,13 @@ pub(crate) struct Positions {
     pub(super) open: Bits,
     /// Connections with nothing unanswered.
     pub(super) idle: Bits,
-    /// The same, but they ran empty so lately that more may come of what they were last asked: used when there are no others.
+    /// The same, but they ran empty so recently that their last request may still bring more: used
+    /// when no others are empty.
     pub(super) resting: Bits,
     /// Connections that ran empty in this turn or the last one, and take requests when everything that had arrived by then was read.
     pub(super) unseen: Bits,
-    /// Connections behind which nothing is put for now: a request that nothing may follow is unanswered, or the answer under way
-    /// is large, late, or taken slowly.
+    /// Connections behind which nothing is put for now: a request that nothing may follow is
+    /// unanswered, or the response under way is large, late, or read slowly.
     pub(super) held: Bits,
     /// Connections with a request that rides apart, as far as they are not held.
     pub(super) apart: Bits,
@@ -30,9 +33,10 @@ pub(crate) struct Positions {
     pub(super) coming: Bits,
     /// Connections that are due to be made later.
     pub(super) delayed: Bits,
-    /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
+    /// Connections whose clients do not read, and that hold up no request that waits here as far as
+    /// is known.
     pub(super) paused: Bits,
-    /// Connections with an answer under way that may turn out to be late.
+    /// Connections with a response under way that may turn out to be late.
     pub(super) pending: Bits,
     /// Connections whose clients have not read for a while, and for which others wait.
     pub(super) stalled: Bits,
@@ -41,7 +45,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// There are so many connections now.
+    /// The number of connections is `count` now.
     pub(super) fn grow(&mut self, count: usize) {
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
         let others = [&mut self.held, &mut self.apart, &mut self.paused, &mut self.pending, &mut self.stalled];
@@ -86,7 +90,7 @@ impl Positions {
         [&self.idle, &self.resting, &self.unseen].iter().any(|among| !among.is_empty())
     }
 
-    /// Whether nothing is unanswered on this connection, and it has rested.
+    /// Whether nothing is unanswered on this connection, and it has been idle for a while.
     pub(crate) fn is_idle(&self, position: usize) -> bool {
         self.idle.has(position)
     }
@@ -96,7 +100,7 @@ impl Positions {
         self.idle.has(position) || self.resting.has(position)
     }
 
-    /// Whether a connection ran empty so lately that others are preferred.
+    /// Whether a connection ran empty so recently that others are preferred.
     pub(crate) fn is_resting(&self, position: usize) -> bool {
         self.resting.has(position)
     }
@@ -106,13 +110,14 @@ impl Positions {
         self.resting.members()
     }
 
-    /// A connection with nothing unanswered, one that has rested if possible.
+    /// Returns a connection with nothing unanswered, one that has been idle for a while if
+    /// possible.
     pub(super) fn empty(&self) -> Option<usize> {
         self.preferred(&self.idle).or_else(|| self.preferred(&self.resting))
     }
 
-    /// A connection for what others may follow: that it is near counts for more than that it has rested, unless connections are used by
-    /// one at a time (`single`).
+    /// Returns a connection for a request that others may follow: being near counts for more than
+    /// having been idle, unless connections are used by one at a time (`single`).
     pub(super) fn nearest_open(&self, single: bool) -> Option<usize> {
         let near = |among: &Bits| among.first_in(&self.near);
         let not_far = |among: &Bits| among.first_outside(&self.far);

@@ -1,16 +1,16 @@
 //! Whether a server can be connected to, as far as this worker knows. Pure.
 //!
-//! Invariants: `unreachable` implies that no connection is up; `told` implies that the log was told.
+//! Invariants: `unreachable` implies that no connection is up; `told` implies that the log says so.
 
 use crate::upstream::backoff::Pacer;
 
-/// A connect that takes so long to fail is not refused, but unanswered.
+/// A connect that takes this long to fail is not refused, but unanswered.
 const SLOW_US: u64 = 250_000;
 
 /// Whether a server can be connected to, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Nobody has tried.
+    /// No connect was tried yet.
     Unknown,
     /// The last connect was answered, and no connection has broken since.
     Proven,
@@ -31,19 +31,21 @@ pub(crate) struct Reachability {
     pub failed_us: u64,
     /// When that had begun.
     begun_us: u64,
-    /// It took so long to fail that nobody waits for the next one.
+    /// It took long to fail, so no request waits for the next one.
     pub slow: bool,
     /// Connects that succeeded, of all its connections.
     pub connects: u64,
     /// No connection is up, and a connect has failed since the last one was.
     pub unreachable: bool,
-    /// Was without connections for longer than a reconnect takes, and has not answered since.
+    /// It was without connections for longer than a reconnect takes, and has not answered since.
     pub was_down: bool,
     /// The log says that it can't be reached.
     pub told: bool,
-    /// Its upstream is no more in the configuration: nobody finds out when it can be reached again.
+    /// Its upstream is no longer in the configuration: it is not probed to see when it can be
+    /// reached again.
     pub retired: bool,
-    /// Until when one with private connections is not chosen while another server can be: a connect has failed.
+    /// Until when a server with private connections is not chosen while another server can be: a
+    /// connect has failed.
     pub away_until_us: u64,
 }
 
@@ -67,7 +69,7 @@ impl Default for Reachability {
 }
 
 impl Reachability {
-    /// A connection that others may share is established.
+    /// A shareable connection is established.
     pub(crate) fn on_connected(&mut self) {
         self.failures = 0;
         self.connects += 1;
@@ -83,13 +85,15 @@ impl Reachability {
         (self.begun_us, self.failed_us) = (begun_us, now_us);
     }
 
-    /// Whether what waits goes on waiting for it, though it can't be reached: until then it may be starting again, and fewer than so many
-    /// connects have failed. Those that began in time count.
+    /// Whether requests go on waiting for it, though it can't be reached: until then it may be
+    /// restarting, and fewer than `failures_max` connects have failed. Those that began in time
+    /// count.
     pub(crate) fn is_awaited(&self, until_us: u64, failures_max: u32) -> bool {
         self.failures < failures_max && self.begun_us < until_us
     }
 
-    /// Whether a request that was received then has reason to wait for a connect, because none that might have served it has failed since.
+    /// Whether a request that was received then has reason to wait for a connect, because none that
+    /// might have served it has failed since.
     pub(crate) fn is_untried(&self, received_us: u64) -> bool {
         !self.slow && self.failed_us < received_us
     }

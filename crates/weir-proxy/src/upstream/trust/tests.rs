@@ -89,14 +89,14 @@ fn a_server_is_rehearsed_before_it_is_pipelined() {
     assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (true, false, TrustState::Clean));
     trust.on_rehearsed(0);
     assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (false, true, TrustState::Trusted));
-    // Another program may be behind its address, and a doubt makes all be shown anew.
+    // Another program may be behind its address, and after a doubt everything must be shown again.
     trust.rehearse_again();
     assert_eq!(trust.state(0), TrustState::Clean);
     trust.on_rehearsed(0);
     trust.on_doubt(0, Doubt::Garbage);
     earn(&mut trust, MINUTE_US, 64);
     assert_eq!(trust.state(MINUTE_US), TrustState::Clean);
-    // What needs none is trusted as it was.
+    // A server that needs no rehearsal is trusted as before.
     let mut plain = trusted(0);
     plain.rehearse_again();
     assert_eq!((plain.wants_rehearsal(), plain.may_pipeline()), (false, true));
@@ -243,7 +243,7 @@ fn penalties_double_to_an_hour_and_are_forgiven() {
     assert!(trust.penalty_for(now_us).is_some() && trust.penalty_for(now_us + MINUTE_US).is_none());
 }
 
-/// What is shown beside a surplus is what led there, not an earlier penalty.
+/// The doubt shown beside a surplus is the one that led there, not an earlier penalty.
 #[test]
 fn a_surplus_knows_what_it_is_for() {
     type Act = fn(&mut Trust) -> bool;
