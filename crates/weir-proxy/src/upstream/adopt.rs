@@ -1,12 +1,13 @@
-//! Another plan takes the place of the one in force, between two turns (`weir reload`,
-//! docs/reload.md).
+//! Replaces the plan in force by another, between two turns (`weir reload`, docs/semantics.md §13).
 //!
-//! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)): everybody who was there has the same
-//! place. Here those who are new get their machines, and those who are different or gone hear of it; nobody else is touched. A server
-//! that is gone is left like one that is disabled: what is in flight is finished, what waits goes elsewhere, its connections are closed; when
-//! nothing of it is left on any worker, its slot may be given to another, which is new in every respect. An upstream that is gone goes on
-//! with what was routed to it, repetitions included, and lets its connections rest until they are closed:
-//! no route leads to it any more.
+//! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)):
+//! every server and upstream that was there keeps its place. New ones get their machines here, and
+//! those that are different or gone are informed; no others are touched. A server that is gone is
+//! treated like one that is disabled: requests in flight are finished, waiting ones move elsewhere,
+//! its connections are closed. When no worker has anything left of it, its slot may be given to
+//! another, which is new in every respect. An upstream that is gone continues to serve the requests
+//! that were routed to it, repetitions included, and leaves its connections idle until they are
+//! closed: no route leads to it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use crate::observe::server_stats::ServerStats;
 use crate::plan::{Plan, UpstreamPlan};
 
 impl Upstreams {
-    /// The plan of the context has come after `old`. Each server that is new counts into the one of `stats` at its slot.
+    /// The plan of the context has replaced `old`. Each new server counts into the entry of `stats`
+    /// at its slot.
     pub(crate) fn adopt(&mut self, old: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
         let known = self.pool.servers.len();
@@ -53,10 +55,11 @@ impl Upstreams {
     }
 }
 
-/// By upstream: the names of the servers that it had, made when the first of them is looked for.
+/// By upstream: the names of the servers that it had, collected when the first of them is looked
+/// for.
 type Present<'a> = BTreeMap<*const UpstreamPlan, BTreeSet<&'a str>>;
 
-/// Machines for all servers of the plan that have none.
+/// Creates machines for all servers of the plan that have none.
 pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
     let known = all.pool.servers.len();
     let before = plan.predecessors();
@@ -64,7 +67,7 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
         let (upstream, index) = (usize::from(upstream), usize::from(index));
         let server = all.pool.servers.next();
         if let Some(before) = before[slot] {
-            // What was ordered of the name holds for whoever has it.
+            // An order for the name applies to any server that has it.
             let order = all.pool.hints.order(ServerIndex::new(before as u32));
             all.pool.hints.set_order(server, order);
             all.pool.hints.set_verdict(server, all.pool.hints.verdict(ServerIndex::new(before as u32)));
@@ -81,11 +84,11 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
     }
 }
 
-/// Another server has the slot of one that is gone. It is not there before the next step.
+/// Another server takes the slot of one that is gone. It is not there before the next step.
 fn replace_server(all: &mut Upstreams, server: ServerIndex, stats: Arc<ServerStats>, cx: &mut Context) {
     for position in 0..all.pool.servers[server].conns.len() {
         let conn = all.pool.servers[server].conns[position];
-        // No worker has told of any that is up.
+        // No worker has reported any that is up.
         if !matches!(all.pool.conns.at(conn).state(), ConnState::Down { .. }) {
             all.agenda.end(conn, Ending::ours(UpstreamEnd::Disabled), &all.pool);
         }
@@ -106,7 +109,7 @@ fn replace_server(all: &mut Upstreams, server: ServerIndex, stats: Arc<ServerSta
     all.health.renew(server, &all.pool, cx);
 }
 
-/// A server was there before: what is different of it and its upstream.
+/// A server was there before: applies the differences of it and its upstream.
 fn adopt_server(
     all: &mut Upstreams,
     server: ServerIndex,
@@ -118,7 +121,8 @@ fn adopt_server(
     machine.mode.several |= now.servers.len() > 1;
     machine.measure_by(now.balance.statistic().filter(|_| now.servers.len() > 1));
     let gone = now.servers[index].retired;
-    // Nobody probes it any more, whatever connections to it are for; a worker that began anew meanwhile has it from its start.
+    // It is no longer probed, whatever its connections are for; a worker restarted meanwhile has
+    // this from the start.
     machine.contact.retired = now.is_retired();
     if !machine.mode.private && before.is_retired() != now.is_retired() {
         let usual = Limits::of(&now.servers[index], server, cx.worker, cx.workers);
@@ -137,7 +141,8 @@ fn adopt_server(
     }
 }
 
-/// Whether a server comes to an upstream that serves already, and had nobody of its name: its share grows (`slow-start`).
+/// Whether a server joins an upstream that serves already and had none of its name: its share grows
+/// (`slow-start`).
 fn joins<'a>(before: &'a UpstreamPlan, now: &UpstreamPlan, index: usize, present: &mut Present<'a>) -> bool {
     let server = &now.servers[index];
     if server.retired || before.is_retired() {

@@ -1,8 +1,10 @@
-//! Requests that go again after a loss: counted, bounded, and given another server when there is one (stage schedule).
+//! Requests that are sent again after a loss: counted, bounded, and given another server when
+//! possible (stage schedule).
 //!
-//! Called by [`super::close`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
-//! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
-//! docs/retries.md.
+//! Called by [`super::close`] for requests that a connection had not answered, by
+//! [`super::connect`] for those that wait for a server that can't be reached, and by mail for those
+//! that another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
+//! docs/semantics.md §4.
 
 use super::Upstreams;
 use super::cancel::queues;
@@ -18,7 +20,8 @@ use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, Re
 use crate::upstream::queue::Waiting;
 
 impl Upstreams {
-    /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
+    /// A request of a client here comes back, to be served elsewhere: it was with another worker,
+    /// or the beginning of its response had come.
     pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
         if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
@@ -47,8 +50,8 @@ impl Placing<'_> {
         waiting.add_body(piece, end);
     }
 
-    /// A request goes again after its connection was lost, or its server can't be reached: first in line. What waits in its upstream is
-    /// given out next.
+    /// A request is sent again after its connection was lost, or because its server can't be
+    /// reached: first in line. The waiting requests of its upstream are given out next.
     pub(super) fn place_again(&mut self, ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
         self.agenda.serve(ask.upstream);
         if cx.is_private(ask.upstream) {
@@ -62,7 +65,7 @@ impl Placing<'_> {
         }
     }
 
-    /// The same for one whose turn it is, if it has to go alone.
+    /// The same for one whose turn it is, if it must be sent alone.
     pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
         match self.groups.choose(&ask, Purpose::Again, self.pool, cx) {
             Ok(Placement { server, way: Way::Worker(worker), .. }) => {
@@ -85,7 +88,8 @@ impl Placing<'_> {
         }
     }
 
-    /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
+    /// The server can't be reached or is to get nothing more: requests that wait for it move
+    /// elsewhere, or fail.
     pub(super) fn evacuate(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &mut self.pool.servers[server];
         let waiting = machine.waiting.take_all();

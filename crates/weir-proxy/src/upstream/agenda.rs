@@ -1,10 +1,12 @@
-//! What is to be done next on the servers' side: connections that have to end, and upstreams at whose servers something that waits may
-//! find room now.
+//! The next tasks of the servers' side: connections that have to end, and upstreams at whose
+//! servers waiting requests may find room now.
 //!
-//! Whoever finds out that a connection has to end is often in the midst of something else: a request looks for a place, a server is
-//! disabled, another connection is lost. So it is noted here, and carried out by one loop when that has returned
-//! ([`Upstreams::work_off`](super::Upstreams::work_off)). What follows from an end is noted in turn, and nothing calls itself. Empty whenever the servers' side is not
-//! at work. Bounds: each upstream once; connections as often as they were found before they ended.
+//! Code that finds out that a connection has to end is often in the middle of another change: a
+//! request looks for a place, a server is disabled, another connection is lost. So the end is noted
+//! here, and carried out by one loop when that code has returned
+//! ([`Upstreams::work_off`](super::Upstreams::work_off)). The consequences of an end are noted in
+//! turn, and nothing calls itself. Empty whenever the servers' side is not at work. Bounds: each
+//! upstream once; connections as often as they were found before they ended.
 
 use std::collections::VecDeque;
 
@@ -18,9 +20,9 @@ use crate::ending::UpstreamEnd;
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ending {
-    /// What that says of the requests on it.
+    /// What that says about the requests on it.
     pub loss: Loss,
-    /// What is told.
+    /// The reported reason.
     pub why: UpstreamEnd,
 }
 
@@ -36,16 +38,16 @@ impl Ending {
 pub(super) struct Agenda {
     /// Connections that have to end, and their generations.
     ends: VecDeque<(ConnKey, u32, Ending)>,
-    /// Upstreams whose servers are to be looked at.
+    /// Upstreams whose servers are to be checked.
     upstreams: Vec<u16>,
-    /// The one that is being looked at, and the next of its servers.
+    /// The one that is being checked, and the next of its servers.
     present: Option<(u16, usize)>,
     /// Something was noted since all was done.
     is_due: bool,
 }
 
 impl Agenda {
-    /// Whether something may be to do.
+    /// Whether something may have to be done.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.is_due
@@ -63,7 +65,7 @@ impl Agenda {
         self.is_due = true;
     }
 
-    /// What waits at the servers of an upstream may find room now.
+    /// Requests that wait at the servers of an upstream may find room now.
     pub(super) fn serve(&mut self, upstream: u16) {
         if !self.upstreams.contains(&upstream) {
             self.upstreams.push(upstream);
@@ -81,7 +83,7 @@ impl Agenda {
         None
     }
 
-    /// The next server at which something that waits may find room. None: all was done.
+    /// Returns the next server at which a waiting request may find room. None: all was done.
     pub(super) fn next_server(&mut self, groups: &Groups) -> Option<ServerIndex> {
         loop {
             self.is_due = self.present.is_some() || !self.upstreams.is_empty();
@@ -96,7 +98,8 @@ impl Agenda {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what was noted comes out once, unless it is noted again meanwhile, and what has ended does not. How: step by step.
+    //! Proves: each note comes out once, unless it is noted again meanwhile, and ended connections
+    //! do not. How: step by step.
 
     use std::sync::Arc;
 

@@ -1,10 +1,13 @@
-//! Connections set aside: a client that takes its answer slowly keeps nobody else from a server.
+//! Connections set aside: a client that reads its response slowly does not keep others from a
+//! server.
 //!
-//! Nothing is sent behind an answer whose reading has stopped, and another connection may be made in its place
-//! ([`crate::upstream::server::Server::may_grow`]). As soon as others need it, its client's side is told, which may take in the rest of
-//! the answer or give the connection up at once (`client/stalls.rs`). When the answer has stopped for [`STALL_US`], the connection is set
-//! aside: safe requests that were sent behind it are sent again elsewhere, and their answers on this connection are thrown away. Without
-//! this, answers that wait for each other's clients could also wait in a circle.
+//! Nothing is sent behind a response whose reading has stopped, and another connection may be made
+//! in its place ([`crate::upstream::server::Server::may_grow`]). As soon as others need it, its
+//! client's side is notified, and may take in the rest of the response or give the connection up at
+//! once (`client/stalls.rs`). When the response has stopped for [`STALL_US`], the connection is set
+//! aside: safe requests that were sent behind it are sent again elsewhere, and their responses on
+//! this connection are discarded. Without this, responses that wait for each other's clients could
+//! also wait in a circle.
 
 use super::groups::Groups;
 use super::late::check_queue;
@@ -20,14 +23,16 @@ use crate::request::pending_request::{ClientName, ConnId, PendingRequest};
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::Silence;
 
-/// Requests that are looked at to see whether another client's waits.
+/// Requests that are checked for a waiting one of another client.
 const YIELD_MAX: usize = 64;
 
-/// Bytes of an answer that may be on their way to a stream of another worker: not much more than a receive brings.
+/// Bytes of a response that may be on their way to a stream of another worker: not much more than a
+/// receive brings.
 const METERED_BYTES: usize = 32 * 1024;
 
-/// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
-/// that answer anyway: on a connection each, they would only cost connections.
+/// Whether a slow response to `slow` keeps `other` from being answered. The client's own later
+/// requests have to wait for that response anyway: on a connection each, they would only cost
+/// connections.
 pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
     slow.client != other.client || other.precedes(slow)
 }
@@ -56,7 +61,8 @@ pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
     set_aside(index, pool, cx)
 }
 
-/// Others are served without this connection until its client reads on. Another one may be made in its place.
+/// Others are served without this connection until its client reads on. Another connection may be
+/// made in its place.
 pub(super) fn set_aside(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Then {
     let conn = pool.conns.at_mut(index);
     cx.counters.set_aside.add(u64::from(!conn.reading.stalled));
@@ -68,7 +74,7 @@ pub(super) fn set_aside(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Th
     then
 }
 
-/// Requests that the slow answer keeps up are sent again elsewhere.
+/// Requests that the slow response keeps up are sent again elsewhere.
 fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
     let conn = pool.conns.at_mut(index);
     let server = conn.server;
@@ -82,13 +88,14 @@ fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
     Then::Move(server, moved)
 }
 
-/// What stops the reading of a connection for whom the answer under way is.
+/// Returns what stops the reading of a connection for the client of the response under way.
 pub(super) fn stop_for_front(index: ConnKey, pool: &Pool, cx: &Context) -> Option<Stop> {
     let front = pool.conns.at(index).entries.front()?;
     Some(Stop { conn: pool.conn_id(index, cx), client: front.ask.client })
 }
 
-/// Stops or resumes the reading of a connection. Which server may have something for it then.
+/// Stops or resumes the reading of a connection. Returns which server may have something for it
+/// then.
 pub(super) fn flow(
     to: ConnId,
     client: ClientName,
@@ -127,13 +134,14 @@ pub(super) fn flow(
 }
 
 impl UpstreamConn {
-    /// Whether its reading stands still for this client.
+    /// Whether its reading is stopped for this client.
     pub(super) fn is_paused_for(&self, client: ClientName) -> bool {
         self.is_ready() && self.reading.paused && self.reading.paused_by == client
     }
 
-    /// So many bytes of the answer under way go to another worker. Whether they and those before them are all that may be on their way there
-    /// before that one says how its client stands: of a stream, whose connection may have many others like it.
+    /// More bytes of the response under way move to another worker. Returns whether they and the
+    /// earlier ones are all that may be on their way before that worker reports the state of its
+    /// client. This applies to a stream: its connection may have many others like it.
     pub(super) fn meters(&mut self, bytes: usize) -> bool {
         if self.entries.front().is_none_or(|front| front.ask.carrier == front.ask.client) {
             return false;
@@ -146,14 +154,15 @@ impl UpstreamConn {
         meters
     }
 
-    /// Whether somebody behind the answer under way has to wait for its client.
+    /// Whether a request behind the response under way has to wait for its client.
     fn keeps_up_others(&self) -> bool {
         let mut entries = self.entries.iter();
         let Some(front) = entries.next() else { return false };
         entries.any(|entry| entry.is_wanted() && keeps_up(&front.ask, &entry.ask))
     }
 
-    /// How many bytes of the answer under way are to come, as far as is known, or may be taken in; None: it is large, or may be.
+    /// Returns how many bytes of the response under way are still to come, as far as is known, or
+    /// may be taken in; None: it is large, or may be.
     fn absorbable(&self) -> Option<u64> {
         let left = match self.body_left() {
             Some(left) => left,
@@ -165,7 +174,7 @@ impl UpstreamConn {
     }
 }
 
-/// The client's side is told that others need a connection whose reading stands still.
+/// Notifies the client's side that others need a connection whose reading is stopped.
 fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
     let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && front.is_wanted()) else { return };
@@ -174,7 +183,7 @@ fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
 }
 
 impl Pool {
-    /// The reading of a connection was stopped: looks again later whether it still is.
+    /// The reading of a connection was stopped: checks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         conn.reading.begin_pause(cx.now_us);

@@ -1,4 +1,4 @@
-//! What must hold of servers and of the connections to them between any two turns
+//! Invariants of servers and of the connections to them between any two turns
 //! ([`Engine::audit`](crate::engine::Engine::audit)).
 
 use super::Upstreams;
@@ -14,13 +14,16 @@ use crate::base::output::HIGH_BYTES;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
-/// What one receive of a client may add to what a server has, after the client's reading was stopped.
+/// How much one receive of a client may add to the bytes of a server, after the client's reading
+/// was stopped.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Upstreams {
-    /// Looks for states that can't be. All requests that are here and whose answers somebody wants, as often as they are.
+    /// Looks for impossible states. Returns all requests that are here and whose responses are
+    /// still wanted, as often as they occur.
     ///
     /// # Errors
+    ///
     /// The first promise that is broken, in words.
     pub(crate) fn audit(&self, cx: &Context) -> Result<Vec<ExchangeId>, String> {
         if self.agenda.is_due() {
@@ -39,7 +42,7 @@ impl Upstreams {
     }
 }
 
-/// All requests that are here and whose answers somebody wants, as often as they are.
+/// Returns all requests that are here and whose responses are still wanted, as often as they occur.
 fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<ExchangeId> {
     let mut all = Vec::new();
     for conn in pool.conns.keys().map(|index| pool.conns.at(index)) {
@@ -65,7 +68,7 @@ fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
     equal("requests that wait for another round of connects", private.parked() as usize, parked)
 }
 
-/// What is counted of connections for one request beside a pool.
+/// Checks the counts of connections for one request beside a pool.
 fn audit_fresh(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
     for index in pool.servers.keys().iter() {
         let Some(fresh) = pool.servers[index].fresh.as_deref() else { continue };

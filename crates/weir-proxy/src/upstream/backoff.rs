@@ -28,7 +28,8 @@ impl Backoff {
         self.attempts
     }
 
-    /// A connect has failed: how many did in a row, if so many to the server have succeeded, which need not have been of use.
+    /// A connect has failed: returns how many did in a row. `connects`: how many to the server have
+    /// succeeded, which need not have been of use.
     pub(crate) fn failures(&mut self, connects: u64) -> u32 {
         if std::mem::replace(&mut self.connects, connects) != connects {
             self.before = self.attempts.saturating_sub(1);

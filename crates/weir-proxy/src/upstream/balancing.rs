@@ -1,7 +1,8 @@
-//! What the balancing methods are told: how long servers take, what they have to do, whose turn it was (stage schedule).
+//! The input of the balancing methods: how long servers take, how much they have to do, which turn
+//! it was (stage schedule).
 //!
-//! Which server a request goes to is decided in [`super::choose`] and changes nothing; here it is carried out.
-//! docs/failover.md#how-weir-chooses-a-server.
+//! [`super::choose`] decides which server gets a request and changes nothing; here the choice is
+//! carried out. docs/semantics.md §5.
 
 use bytes::Bytes;
 
@@ -16,10 +17,11 @@ use crate::placement::balance::{Balance, Finding, Statistic};
 use crate::request::pending_request::PendingRequest;
 
 impl Groups {
-    /// A server for this request, which it is going to get.
+    /// Chooses a server for this request, which is going to get it.
     ///
     /// # Errors
-    /// Why none may have it.
+    ///
+    /// The reason why none may have it.
     #[inline]
     pub(super) fn choose(
         &mut self,
@@ -51,7 +53,7 @@ impl Groups {
 }
 
 impl View<'_> {
-    /// Gives the method what it needs to know.
+    /// Gives the method the data that it needs.
     pub(super) fn prepare(&self, balance: &mut Balance, upstream: usize) {
         let (servers, cx) = (&self.groups[upstream].servers, self.cx);
         let worker = usize::from(cx.worker);
@@ -74,7 +76,8 @@ impl View<'_> {
         Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
     }
 
-    /// The cookie that binds the session of a request to the server that answers it, unless it is bound to that already.
+    /// Returns the cookie that binds the session of a request to the server that answers it, unless
+    /// it is bound to that already.
     #[inline]
     pub(super) fn binding(&self, ask: &PendingRequest, server: ServerIndex) -> Option<Bytes> {
         let sticky = self.cx.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
@@ -84,13 +87,13 @@ impl View<'_> {
 }
 
 impl Pool {
-    /// What is there to choose from.
+    /// Returns the state to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, groups: &'a [Group], cx: &'a Context) -> View<'a> {
         View { conns: &self.conns, servers: &self.servers, groups, hints: &self.hints, cx }
     }
 
-    /// Lets all workers know how long a server takes for this one's requests.
+    /// Publishes to all workers how long a server takes for this worker's requests.
     #[inline]
     pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;

@@ -1,11 +1,14 @@
-//! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail; and connections that end for that.
+//! Requests whose response is not wanted any more: clients that leave, time-outs, uploads that
+//! fail; and connections that end for that.
 //!
-//! Called by mail, from a client of this worker or of another one. Thousands of requests may be cancelled in one turn, so nothing is
-//! searched for each: what waits is found by its name ([`crate::upstream::queue`]), and what is on a connection that its client's side
-//! does not know is looked for at the end of the turn, all of it in one pass over the connections
-//! ([`Cancelled::has`] knows it before). [`Cancelled`] owns both lists; connections are ended by whoever has them all
-//! ([`Upstreams::end_cancelled`]), because this is called from the middle of other changes. Bounds: a name for each request that is
-//! cancelled in a turn, two for each connection. What becomes of a connection whose next answer nobody wants is said in [`super::left`].
+//! Called by mail, from a client of this worker or of another one. Thousands of requests may be
+//! cancelled in one turn, so no search is made for each: a waiting request is found by its name
+//! ([`crate::upstream::queue`]), and one on a connection that its client's side does not know is
+//! looked for at the end of the turn, all of them in one pass over the connections
+//! ([`Cancelled::has`] knows it before). [`Cancelled`] owns both lists; the owner of all
+//! connections ends them ([`Upstreams::end_cancelled`]), because this is called from the middle of
+//! other changes. Bounds: a name for each request that is cancelled in a turn, two for each
+//! connection. [`super::left`] handles connections whose next response is not wanted.
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
@@ -24,15 +27,15 @@ use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::Entry;
 use crate::upstream::queue::{ByRequest, Queue};
 
-/// Time between two looks for connections that wait for an answer that nobody wants.
+/// Time between two searches for connections that wait for an unwanted response.
 const SWEEP_US: u64 = 5_000_000;
 
 /// How a request is cancelled. Of two ways the greater one holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum How {
-    /// Its client's side counts it, and is told when no server has it any more.
+    /// Its client's side counts it, and is notified when no server has it any more.
     Counted,
-    /// Nobody waits for it.
+    /// It is not wanted any more.
     Soft,
     /// The same, and a connection that carries it has to end.
     Hard,
@@ -55,19 +58,20 @@ pub(super) struct Cancelled {
     requests: ByRequest<How>,
     /// Connections that have to end, and their generations.
     doomed: Vec<(ConnKey, u32)>,
-    /// When it was last looked for connections that wait for an answer that nobody wants.
+    /// When the last search was made for connections that wait for an unwanted response.
     swept_us: u64,
 }
 
 impl Cancelled {
-    /// Of nobody yet.
+    /// Returns an empty one.
     pub(super) fn new(now_us: u64) -> Cancelled {
         Cancelled { swept_us: now_us, ..Cancelled::default() }
     }
 
-    /// Every [`SWEEP_US`]: ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the
-    /// time-out of that request went with its client. Needs no timer, because only a further request would suffer, and that brings a turn.
-    /// Whether it was time.
+    /// Every [`SWEEP_US`]: ends connections whose server takes as long as forward-timeout for a
+    /// response that is not wanted any more: the time-out of that request went with its client.
+    /// Needs no timer, because only a further request would suffer, and that brings a turn. Whether
+    /// it was time.
     #[inline]
     pub(super) fn sweep(&mut self, pool: &Pool, cx: &Context) -> bool {
         let is_due = cx.now_us >= self.swept_us + SWEEP_US;
@@ -107,8 +111,8 @@ impl Cancelled {
         self.requests.contains_key(&ask.id)
     }
 
-    /// Whether nobody wants the answer to a request on a connection any more, though what was cancelled in this turn was not looked for
-    /// yet.
+    /// Whether the response to a request on a connection is not wanted any more, though requests
+    /// cancelled in this turn were not looked for yet.
     #[inline]
     pub(super) fn is_unwanted(&self, entry: &Entry) -> bool {
         !entry.is_wanted() || self.has(&entry.ask)
@@ -141,7 +145,8 @@ impl Cancelled {
         None
     }
 
-    /// Finds what was cancelled in this turn among what waits and what connections carry. False: there was nothing.
+    /// Finds the requests cancelled in this turn among those that wait and those on connections.
+    /// False: there were none.
     #[inline]
     fn find_all(
         &mut self,
@@ -207,7 +212,7 @@ impl Cancelled {
         if let Some(entry) = conn.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
             (entry.cancelled, entry.given_up) = (how != How::Counted, how == How::Counted);
         }
-        // What stands in front is answered first: its clients have nothing to do with this one.
+        // Requests in front are answered first: their clients have nothing to do with this request.
         let mut in_front = conn.entries.iter().take_while(|entry| entry.ask.id != id);
         if how == How::Hard && !in_front.any(Entry::is_wanted) {
             self.doom(index, pool);
@@ -216,7 +221,8 @@ impl Cancelled {
         }
     }
 
-    /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
+    /// The client of a tunnel is gone. When both sides had ended in order, its last data are still
+    /// sent.
     pub(super) fn leave_tunnel(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
         let patience_us = cx.plan.client.send_timeout_us;
         let tunnel = &mut pool.conns.at_mut(index).tunnel;
@@ -231,7 +237,7 @@ impl Cancelled {
 }
 
 impl Upstreams {
-    /// Nobody wants the answer of this exchange any more.
+    /// The response of this exchange is not wanted any more.
     pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
         let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, ran_empty, .. } = self;
         let how = How::of(what);
@@ -254,7 +260,8 @@ impl Upstreams {
         }
     }
 
-    /// Finds what was cancelled, and ends the connections that have to. False: there is nothing.
+    /// Finds the cancelled requests, and ends the connections that have to. False: nothing was
+    /// cancelled.
     #[inline]
     pub(crate) fn end_cancelled(&mut self, cx: &mut Context) -> bool {
         let any = !self.cancelled.is_empty();
@@ -307,7 +314,7 @@ struct After<'a> {
 }
 
 impl After<'_> {
-    /// A connection is empty again that was to run empty: no answer comes that would show it.
+    /// A connection that was to run empty is empty again: no response comes that would show it.
     fn ran_empty(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) {
         let ending = leaves_its_place(index, pool, cx).or_else(|| self.ran_empty.note_synced(index, pool, cx));
         if let Some(ending) = ending {
@@ -316,7 +323,8 @@ impl After<'_> {
     }
 }
 
-/// Takes a request out that waits for a connection, and tells its client's side if that counts it. False: none of this name does.
+/// Removes a request that waits for a connection, and notifies its client's side if that counts it.
+/// False: none has this name.
 fn take_back(id: ExchangeId, how: How, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> bool {
     let is_taken = cancel_waiting(id, pool, isolation, cx);
     if is_taken {
@@ -332,7 +340,7 @@ fn tell_withdrawn(id: ExchangeId, how: How, cx: &mut Context) {
     }
 }
 
-/// Takes a request out that waits for a connection. False: none of this name does.
+/// Removes a request that waits for a connection. False: none has this name.
 fn cancel_waiting(id: ExchangeId, pool: &mut Pool, isolation: &mut Isolation, cx: &Context) -> bool {
     let found = queues(pool, isolation).find_map(|queue| queue.cancel(id)).is_some();
     cx.counters.queue_waiting.sub(found.into());

@@ -41,7 +41,7 @@ impl Upstreams {
         let ending = if conn.state() == ConnState::Tunnel {
             return tunnels::server_ended(index, &mut self.pool, to, cx);
         } else if conn.ends_by_close() && is_cut {
-            // Many servers never say it: it is no sign that one has died.
+            // Many servers never send it: it is no sign that the server has died.
             Ending { loss: Loss::Orderly, why: UpstreamEnd::Cut }
         } else if conn.ends_by_close() {
             let Upstreams { pool, groups, isolation, cancelled, .. } = self;
@@ -69,7 +69,8 @@ impl Upstreams {
         self.end(index, Ending { loss: Loss::Died, why }, cx);
     }
 
-    /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
+    /// Ends a connection: unanswered requests are sent again elsewhere if they may be, and the
+    /// connection is replaced.
     pub(super) fn end(&mut self, index: ConnKey, ending: Ending, cx: &mut Context) {
         self.agenda.end(index, ending, &self.pool);
         self.work_off(cx);
@@ -95,7 +96,7 @@ impl Upstreams {
         }
     }
 
-    /// A connection ends. What follows for others is noted.
+    /// A connection ends. Notes the consequences for others.
     fn lose(&mut self, index: ConnKey, ending: Ending, cx: &mut Context) {
         let Upstreams { pool, groups, private, isolation, health, cancelled, agenda, .. } = self;
         let conn = pool.conns.at_mut(index);
@@ -137,7 +138,7 @@ impl Upstreams {
         if let Some(Worse(server)) = worse {
             placing.stand_down(server, cx);
         }
-        // The oldest goes to the front last, so that it is first.
+        // The oldest is put to the front last, so that it is first.
         for (ask, bytes) in again.into_iter().rev() {
             placing.place_again(ask, bytes, cx);
         }

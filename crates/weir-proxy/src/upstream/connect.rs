@@ -24,8 +24,9 @@ use crate::upstream::server::{Reach, SURPLUS_US, Server};
 /// is there again gets requests within a second.
 const SCOUT_US: u64 = 800_000;
 
-/// How long a connection that is not needed and was never used rests, while nobody knows whether its server lets it, and one of a
-/// server that is known to have few places: it may have nobody for the others meanwhile.
+/// How long an idle connection that is not needed and was never used is kept while it is unknown
+/// whether its server allows that, or while its server is known to have few places: the server may
+/// have no thread or process for the others meanwhile.
 const UNUSED_US: u64 = 1_000_000;
 
 impl Upstreams {
@@ -110,7 +111,8 @@ impl Upstreams {
     }
 }
 
-/// Looks after a while whether a connection rests for too long. How it ends, if it does so already.
+/// Checks after a while whether a connection has been idle for too long. How it ends, if it does so
+/// already.
 pub(super) fn watch_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
     if !pool.conns.is_occupied(index) || !pool.conns.at(index).is_ready() {
         return None;
@@ -302,8 +304,9 @@ impl Pool {
         cx.actions.push_back(Action::Connect { token, address, server: position, announcement: None, way });
     }
 
-    /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
-    /// `useless`: nothing was asked on it before the server has ended it, or would have, or it makes room for others.
+    /// Closes the socket, if any, and sets the time of the next try, if one is due before a request
+    /// needs it. `useless`: nothing was asked on it before the server has ended it, or would have,
+    /// or it makes room for others.
     pub(super) fn disconnect(&mut self, index: ConnKey, useless: bool, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         if let Some(socket) = conn.socket.take() {
@@ -324,7 +327,7 @@ impl Pool {
         let server = &self.servers[position];
         let others = server.made();
         let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
-        // Somebody has to find out when it is there again.
+        // It must be noticed when the server is there again.
         let is_scout = others == 0
             && server.contact.reach == Reach::Doubtful
             && server.limits.shared > 0

@@ -1,10 +1,12 @@
-//! Servers that answer fewer connections at a time than weir makes: whoever waits for a place gets one (stage schedule).
+//! Servers that serve fewer connections at a time than weir makes: a connection that waits for a
+//! place gets one (stage schedule).
 //!
-//! A connection whose first answer is late ([`crate::cross::places`]), also that of a probe, may not have been accepted, because the
-//! server has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
-//! workers; where nothing does, one that is busy is as soon as it has run empty. A server where that has helped twice keeps no
-//! connection without a request for longer than a moment. Exact numbers of connections are left alone, and nothing that is
-//! unanswered is touched. docs/connections.md.
+//! A connection whose first answer is late ([`crate::cross::places`]), also that of a probe, may
+//! not have been accepted, because the server has all its threads or processes with others that it
+//! keeps, and waits on those for requests. So idle connections are closed, on all workers; where
+//! none is idle, a busy one is closed as soon as it has run empty. A server where that has helped
+//! twice keeps no connection without a request for longer than a moment. Exact numbers of
+//! connections are left alone, and no unanswered request is touched. docs/semantics.md §3.
 
 use super::Upstreams;
 use super::agenda::Ending;
@@ -86,8 +88,8 @@ pub(super) fn check_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
     then
 }
 
-/// Something has waited for so long for its first answer from a server: others make room, on all workers. After how long it may be
-/// said again.
+/// Something has waited this long for its first answer from a server: others make room, on all
+/// workers. Returns after how long this may be reported again.
 pub(super) fn on_late_first(
     server: ServerIndex,
     waited_us: u64,

@@ -1,11 +1,14 @@
 //! Connections that fall silent: the server never answers what is sent on them, and on its others it does. Some servers stop reading a
 //! connection that has had several requests at once (reactor-netty); nothing on the wire shows it, and each costs a client its time-out.
 //!
-//! The engine keeps one [`DeafDetector`] for each server and worker. When weir ends a connection because nobody waits for its next answer any
-//! more, the connection counts if it has ever had several requests at a time, and if a safe request has had no byte of an answer for
-//! [`SILENT_FACTOR`] times as long as the slowest thousandth of its server's answers take. The request's class must be as quick as the others, so
-//! that long polls do not count, and the server must have answered on another connection meanwhile, so that a server that hangs does not.
-//! [`SILENT_MAX`] of them are a doubt ([`FallsSilent`](crate::cross::doubt::Doubt::FallsSilent)). Bound: two numbers. docs/pipelining-trust.md#trust
+//! The engine keeps one [`DeafDetector`] for each server and worker. When weir ends a connection
+//! because its next answer is not wanted any more, the connection counts if it has ever had several
+//! requests at a time, and if a safe request has had no byte of an answer for [`SILENT_FACTOR`]
+//! times as long as the slowest thousandth of its server's answers take. The request's class must
+//! be as quick as the others, so that long polls do not count, and the server must have answered on
+//! another connection meanwhile, so that a server that hangs does not. [`SILENT_MAX`] of them are a
+//! doubt ([`FallsSilent`](crate::cross::doubt::Doubt::FallsSilent)). Bound: two numbers.
+//! docs/pipelining.md#trust
 
 use super::lost::Loss;
 use super::pool::Pool;

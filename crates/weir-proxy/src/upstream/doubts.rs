@@ -1,9 +1,9 @@
-//! Doubts: something on a connection can't be, or was not asked for. The server may lose its trust, all workers hear of it, and the
-//! connection ends; how it does is said to whoever reads from it
-//! (docs/pipelining.md, docs/connections.md#trust-in-a-server).
+//! Doubts: something on a connection can't be, or was not asked for. The server may lose its trust,
+//! all workers hear of it, and the connection ends; how it does is said to whoever reads from it
+//! (docs/pipelining.md, docs/semantics.md §3a).
 //!
-//! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
-//! again if it may be (RFC 9112 §9.2, §9.3.1-2).
+//! Doubt ends a connection, and only it: everything before it is delivered, nothing after it is
+//! used, requests that waited behind are sent again if they may be (RFC 9112 §9.2, §9.3.1-2).
 
 use weir_http::{Fields, ReplyContext};
 
@@ -46,20 +46,21 @@ pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut
     let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
     let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
     if farewell || blank {
-        // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
+        // Some servers say 408 before they close an idle connection; a stray empty line is
+        // harmless.
         return Ending::ours(UpstreamEnd::IdleClose);
     }
     let otherwise = match conn.ended_bodyless() {
         true => Doubt::ForbiddenBody,
-        // Right behind it: what comes later may be a farewell.
+        // Right behind it: later bytes may be a farewell.
         false if conn.ended_measured() && conn.history.answered_us == cx.now_us => Doubt::Misframing,
         false => Doubt::Garbage,
     };
     on_surplus(index, bytes, otherwise, pool, cx)
 }
 
-/// Something came behind an answer that nobody asked for: an answer too many, or what these bytes are; `otherwise` if they don't tell.
-/// How the connection ends.
+/// Something came behind a response that was not requested: an answer too many, or what these bytes
+/// are; `otherwise` if they don't tell. Returns how the connection ends.
 pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
     withdraw_stored(index, pool, cx);
     let pair = pool.pair(index);
@@ -68,9 +69,10 @@ pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &
     Ending { loss: Loss::Orderly, why: doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt) }
 }
 
-/// What a connection has brought may be others' answers: it is stored for nobody any more, nor what of it waits to be stored. All of it, also
-/// from before it last ran empty for what seemed long enough: a server that took longer for the answer that it still owed has been out of
-/// step since before.
+/// The responses of a connection may belong to others: they are no longer stored for later use, nor
+/// is the part that waits to be stored. This applies to all of it, also from before it last ran
+/// empty for what seemed long enough: a server that took longer for the response that it still owed
+/// has been out of step since before.
 fn withdraw_stored(index: ConnKey, pool: &Pool, cx: &Context) {
     if let Some(store) = &cx.cache {
         store.withdraw(mark_of(pool.conn_id(index, cx), 0));
@@ -83,13 +85,15 @@ pub(super) fn doubt_everywhere(server: ServerIndex, doubt: Option<Doubt>, pool: 
     cx.tell_all_doubt(server, doubt);
 }
 
-/// A server is not pipelined until an operator clears it: workers that begin anew, and the program, know of it from now on.
+/// A server is not pipelined until an operator clears it: restarting workers, and the program, know
+/// of it from now on.
 fn note_verdict(server: ServerIndex, verdict: Verdict, pool: &mut Pool, cx: &Context) {
     pool.hints.set_verdict(server, Some(verdict));
     pool.events.note(server, What::Judged(verdict), cx);
 }
 
-/// Another worker has come to this verdict on a server, or weir before it was started anew. An unknown server is ignored.
+/// Another worker has come to this verdict on a server, or weir did before its restart. An unknown
+/// server is ignored.
 #[cold]
 pub(crate) fn restore(server: ServerIndex, verdict: Verdict, all: &mut Upstreams, cx: &mut Context) {
     let pool = &mut all.pool;
@@ -100,7 +104,7 @@ pub(crate) fn restore(server: ServerIndex, verdict: Verdict, all: &mut Upstreams
 }
 
 impl Pool {
-    /// Looks anew at what each connection of a server may take.
+    /// Recomputes what each connection of a server may take.
     pub(super) fn refresh_conns(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
         for position in 0..self.servers[server].conns.len() {
@@ -135,7 +139,8 @@ impl Pool {
         }
     }
 
-    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
+    /// Informs the server's trust of a doubt, here or at another worker, which counts it. True when
+    /// it falls back to depth 1.
     pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
         let learned = &mut self.servers[server].learned;
@@ -161,12 +166,13 @@ impl Pool {
 }
 
 impl Pair<'_> {
-    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
+    /// Returns what unrequested bytes are: an answer too many (None), the beginning of one, or
+    /// `otherwise`.
     fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
         let Pair { conn, server } = self;
         let plan = &cx.plan.upstreams[usize::from(server.upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
-            // A farewell is for nobody in particular; a whole answer is somebody's.
+            // A farewell is for no particular request; a whole response belongs to one.
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
             Ok(Some(_)) => None,
             Ok(None) if bytes.is_empty() => Some(otherwise),

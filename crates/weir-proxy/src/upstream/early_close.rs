@@ -1,18 +1,20 @@
-//! Whether a server lives up to being pipelined: many can't, and show it by ending connections that have more than one request.
+//! Whether a server tolerates pipelining: many don't, and show it by ending connections that have
+//! more than one request.
 //!
-//! The engine keeps one [`EarlyCloseDetector`] a server and worker and tells it of each connection that the server ended while requests
-//! that had been sent behind others were unanswered: by closing, by a reset, or within an answer. A keep-alive limit
-//! ends them too, but after many answers; so what counts is how many came since the connection was first pipelined.
-//! The engine makes a doubt of it ([`crate::cross::doubt::Doubt::CutsShort`]), which puts the server back to depth 1 for a time.
-//! Bound: two numbers. docs/connections.md#trust-in-a-server; docs/hostile.md E18, E28.
+//! The engine keeps one [`EarlyCloseDetector`] a server and worker and reports each connection that
+//! the server ended while requests that had been sent behind others were unanswered: by closing, by
+//! a reset, or within a response. A keep-alive limit ends them as well, but after many responses;
+//! so the count is how many came since the connection was first pipelined. The engine makes a doubt
+//! of it ([`crate::cross::doubt::Doubt::CutsShort`]), which puts the server back to depth 1 for a
+//! time. Bound: two numbers. docs/semantics.md §3a; docs/hostile.md E18, E28.
 
-/// An end after fewer answers since the connection was first pipelined is short.
+/// An end after fewer responses since the connection was first pipelined is short.
 const ANSWERS_MIN: u64 = 8;
-/// So many short ends of the last eight are too many.
+/// This many short ends of the last eight are too many.
 const SHORT_ENDS_MAX: u32 = 5;
 /// Ends within this time of one that counted are the same event: a server that dies takes all its connections along.
 const APART_US: u64 = 100_000;
-/// After so long without an end nothing is held against the server.
+/// After this long without an end nothing is held against the server.
 const MEMORY_US: u64 = 60_000_000;
 
 /// How the last eight pipelined connections ended.
@@ -24,8 +26,8 @@ pub(crate) struct EarlyCloseDetector {
 }
 
 impl EarlyCloseDetector {
-    /// The server ended a pipelined connection, `answers` after that had its second request at a time. True: it seems not to
-    /// bear pipelining, and the count begins anew.
+    /// The server ended a pipelined connection, `answers` after that had its second request at a
+    /// time. True: it seems not to tolerate pipelining, and the count starts again.
     pub(crate) fn on_end(&mut self, now_us: u64, answers: u64) -> bool {
         let elapsed_us = self.ended_us.map_or(u64::MAX, |ended_us| now_us.saturating_sub(ended_us));
         if elapsed_us < APART_US {
@@ -50,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends until it is found, at most 100, so far apart.
+    /// Ends until it is found, at most 100, with `apart_us` between them.
     fn found_after(apart_us: u64, answers: impl Fn(u32) -> u64) -> Option<u32> {
         let mut detector = EarlyCloseDetector::default();
         (1..=100).find(|n| detector.on_end(u64::from(*n) * apart_us, answers(*n)))

@@ -1,4 +1,4 @@
-//! One request on an upstream connection, and what can be said of those that wait there. Pure.
+//! One request on an upstream connection, and the state of those that wait there. Pure.
 //!
 //! Called by the engine. docs/pipelining.md#what-may-follow-what
 
@@ -18,23 +18,25 @@ pub(crate) struct Entry {
     pub sent_us: u64,
     /// Others were unanswered on the connection then.
     pub behind: bool,
-    /// Others of another client connection were: what comes may be meant for them.
+    /// Others of another client connection were: a response may be meant for them.
     pub behind_strangers: bool,
-    /// Those were a moment before: what comes late may be meant for them.
+    /// Those were a moment before: a late response may be meant for them.
     pub soon: bool,
-    /// Nobody wants the answer any more.
+    /// The response is not wanted any more.
     pub cancelled: bool,
-    /// Its client has given it up, and the client's side counts it until it hears that no server has it any more.
+    /// Its client has cancelled it, and the client's side counts it until it hears that no server
+    /// has it any more.
     pub given_up: bool,
     /// It was sent once more, here or elsewhere.
     pub doubled: bool,
-    /// It has a place elsewhere, and only its answer here is awaited, to be thrown away.
+    /// It has a place elsewhere, and only its response here is awaited, to be discarded.
     pub moved: bool,
-    /// It is what was sent once more here: nobody ever wants its answer.
+    /// It is the copy that was sent once more here: its response is never wanted.
     pub is_copy: bool,
 }
 
-/// What has become of the wait for the next answer of a connection, while its server may have overlooked the request.
+/// The state of the wait for the next response of a connection, while its server may have
+/// overlooked the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Silence {
     /// It has not lasted for long.
@@ -44,12 +46,12 @@ pub(crate) enum Silence {
     Long,
     /// Something was sent for that reason, at this time.
     Nudged(u64),
-    /// It says nothing: what comes was not read for a while.
+    /// It says nothing: input was not read for a while.
     Unread,
 }
 
 impl Entry {
-    /// Whether a client waits for its answer.
+    /// Whether a client waits for its response.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.cancelled && !self.given_up
     }
@@ -61,7 +63,8 @@ impl Entry {
         !has_place_elsewhere && !kept.iter().any(|kept| self.ask.traits.has(*kept))
     }
 
-    /// Whether it may be sent again on another connection while this one still has it.
+    /// Whether it may be sent again on another connection while its present connection still has
+    /// it.
     pub(crate) fn is_movable(&self) -> bool {
         let traits = self.ask.traits;
         let sent_once = self.is_wanted() && !self.doubled;
@@ -70,8 +73,9 @@ impl Entry {
 }
 
 impl UpstreamConn {
-    /// Since when the next request to be answered may have been overlooked by its server: it was sent behind another one, and nothing
-    /// of its answer has come, nor an interim one. None: it can't.
+    /// Returns since when the next request to be answered may have been overlooked by its server:
+    /// it was sent behind another, and nothing of its response has come, nor an interim one. None:
+    /// it can't have been.
     pub(crate) fn silent_since_us(&self) -> Option<u64> {
         let read = self.is_ready() && !self.reading.paused && self.wait.silence != Silence::Unread;
         let silent = read && self.owner.is_none() && !self.reply.begun && self.interims() == 0 && !self.has_stash();
@@ -80,9 +84,9 @@ impl UpstreamConn {
         sent.then(|| self.next_since_us())
     }
 
-    /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
-    /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
-    /// oldest first.
+    /// Removes the requests behind the oldest that can be sent again elsewhere while this
+    /// connection has them: an unsafe one must not be processed here after its copy was answered
+    /// there. Their responses here are discarded. Returns them with their bytes, oldest first.
     pub(crate) fn take_behind(
         &mut self,
         mut may: impl FnMut(&PendingRequest) -> bool,

@@ -1,10 +1,12 @@
-//! Servers for connections of `tcp`: which one has the next, and what their connects say of it (stages schedule and health).
+//! Servers for connections of `tcp`: which one gets the next, and what their connects show about it
+//! (stages schedule and health).
 //!
-//! A connection of `tcp` has nothing of what a request has: no queue, no trust, no connection of the pool, no repetition once a byte has
-//! passed. Of the servers' side it needs who takes new work ([`ServerState`](super::server_state::ServerState)), whose turn it is
-//! ([`Balance`]), who can be reached, and the counters; so it asks for those alone, and keeps its sockets itself
-//! ([`Flows`](crate::tcp::Flows)). Called by that; calls nobody back. Bound: `tcp-connections` of a server, over all workers; they are given
-//! back when a worker loses everything, too. docs/tcp.md.
+//! A connection of `tcp` has no state of a request: no queue, no trust, no connection of the pool,
+//! no repetition once a byte has passed. From the servers' side it needs only which servers take
+//! new work ([`ServerState`](super::server_state::ServerState)), the turn among them ([`Balance`]),
+//! which can be reached, and the counters. [`Flows`](crate::tcp::Flows) keeps its sockets, and
+//! calls this module, which calls nothing back. Bound: `tcp-connections` of a server, over all
+//! workers; they are also given back when a worker loses all its state. docs/semantics.md §23.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +31,7 @@ pub(crate) struct FlowServer {
     pub(crate) server: ServerIndex,
     /// Where it is.
     pub(crate) address: Location,
-    /// With what the connection begins, if with anything.
+    /// How the connection begins, if in a special way.
     pub(crate) proxy_protocol: Option<ProxyProtocol>,
     /// From where, and how.
     pub(crate) way: Option<Box<Way>>,
@@ -37,7 +39,8 @@ pub(crate) struct FlowServer {
     pub(crate) timeout_us: u64,
 }
 
-/// Servers that a connection has been to in vain: by their index in the upstream, those 32 places apart together.
+/// Servers that a connection has tried without success: by their index in the upstream; indexes
+/// that differ by a multiple of 32 share a bit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tried(u32);
 
@@ -69,8 +72,8 @@ struct Standing {
     is_backup: bool,
 }
 
-/// A server for a connection of `tcp` that has been to those in vain; it is counted there from now on, until
-/// [`flow_ended`] or what comes instead of that. None: none can take it.
+/// Chooses a server for a connection of `tcp` that has tried those in `tried`. It is counted there
+/// from now on, until [`flow_ended`] or one of its alternatives. None: none can take it.
 pub(crate) fn begin_flow(
     all: &mut Upstreams,
     upstream: u16,
@@ -98,7 +101,7 @@ pub(crate) fn begin_flow(
     }
 }
 
-/// How a connection of this client is made to the server that it is counted at.
+/// Returns how a connection of this client is made to the server that it is counted at.
 pub(crate) fn flow_server(all: &Upstreams, server: ServerIndex, client: SocketAddr, cx: &Context) -> FlowServer {
     let machine = &all.pool.servers[server];
     let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
@@ -111,7 +114,7 @@ pub(crate) fn flow_server(all: &Upstreams, server: ServerIndex, client: SocketAd
     }
 }
 
-/// What a client is hashed by.
+/// Returns the hash key of a client.
 fn hash_of(client: IpAddr) -> u64 {
     match client {
         IpAddr::V4(address) => hash_key(&address.octets()),
@@ -119,13 +122,14 @@ fn hash_of(client: IpAddr) -> u64 {
     }
 }
 
-/// Whether an upstream leads to where clients have connected to.
+/// Whether an upstream leads to the destinations that clients have connected to.
 pub(crate) fn is_destination(upstream: u16, cx: &Context) -> bool {
     let servers = &cx.plan.upstreams[usize::from(upstream)].servers;
     servers.iter().any(|server| server.address == Location::Destination && !server.retired)
 }
 
-/// Whether the configuration says when the kernel asks servers of an upstream whether they are still there: it does so from the start then.
+/// Whether the configuration sets when the kernel probes servers of an upstream with keep-alives:
+/// it does so from the start then.
 pub(crate) fn has_keepalive(upstream: u16, cx: &Context) -> bool {
     let tuning = cx.plan.upstreams[usize::from(upstream)].dial.tuning.as_deref();
     tuning.is_some_and(|tuning| tuning.keepalive.is_some())
@@ -140,7 +144,7 @@ pub(crate) fn flow_connected(all: &mut Upstreams, server: ServerIndex, cx: &Cont
     }
 }
 
-/// It could not be begun, which says nothing of the server: the connection has left.
+/// It could not be begun, which says nothing about the server: the connection has left.
 pub(crate) fn flow_unstarted(all: &mut Upstreams, server: ServerIndex, cx: &Context) {
     flow_left(all, server);
     cx.counters.upstream_connect_failures.add(1);
@@ -149,13 +153,13 @@ pub(crate) fn flow_unstarted(all: &mut Upstreams, server: ServerIndex, cx: &Cont
     stats.closes.count(UpstreamEnd::ConnectFailed);
 }
 
-/// It has failed: the connection has left, and others go elsewhere for a while, if they can.
+/// It has failed: the connection has left, and others use other servers for a while, if they can.
 pub(crate) fn flow_unconnected(all: &mut Upstreams, server: ServerIndex, cx: &mut Context) {
     flow_unstarted(all, server, cx);
     let machine = &mut all.pool.servers[server];
     let plan = &cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
     if plan.address == Location::Destination {
-        // What is true of one says nothing of others.
+        // The failure of one says nothing about others.
         return;
     }
     machine.contact.failures = machine.contact.failures.saturating_add(1);
@@ -177,12 +181,12 @@ fn flow_left(all: &mut Upstreams, server: ServerIndex) {
     all.pool.hints.end_flows(server, 1);
 }
 
-/// What is counted of a server.
+/// Returns the counters of a server.
 pub(crate) fn stats_of(all: &Upstreams, server: ServerIndex) -> &ServerStats {
     &all.pool.servers[server].stats
 }
 
-/// The server of an upstream that is to have a connection: its index there.
+/// Chooses the server of an upstream for a connection: returns its index there.
 fn choose(groups: &mut Groups, upstream: u16, key: u64, tried: Tried, pool: &Pool, cx: &Context) -> Option<usize> {
     let upstream = usize::from(upstream);
     let Groups { groups, balances, order, .. } = groups;
@@ -217,9 +221,10 @@ fn choose(groups: &mut Groups, upstream: u16, key: u64, tried: Tried, pool: &Poo
     Some(chosen)
 }
 
-/// Looks whether connections of `tcp` are counted where they are: `flows` by server.
+/// Checks that connections of `tcp` are counted at their servers: `flows` by server.
 ///
 /// # Errors
+///
 /// They are not, in words.
 pub(crate) fn audit(pool: &Pool, flows: &[u32]) -> Result<(), String> {
     let wrong = pool.servers.keys().iter().find(|server| pool.servers[*server].flows != flows[server.index()]);

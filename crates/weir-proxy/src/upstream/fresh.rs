@@ -1,11 +1,13 @@
-//! `pool "fresh"`: which requests have a connection made for them beside the pool, and what becomes of those for which none can be made (stage
-//! schedule). docs/pools.md#kept-or-fresh.
+//! `pool "fresh"`: which requests get a connection made for them beside the pool, and the handling
+//! of those for which none can be made (stage schedule). docs/semantics.md §8.
 //!
-//! Whether that is better is said by [`Comparison`](super::comparison); how such a connection is made is the affair of
-//! [`PrivatePools`](super::private_pool::PrivatePools), as with `pool "per-request"`. A server is not blamed for one that can't be made: the request
-//! goes on a kept connection, as one does that loses the connection that was made for it. Invariants, of each server: `open` is the number of
-//! these connections, connects included, `ready` of those that are up, `coming` of requests for which one is being made
-//! ([`super::Upstreams::audit`]). Bound: as many as `connections-max` allows of kept ones.
+//! [`Comparison`](super::comparison) decides whether that is better;
+//! [`PrivatePools`](super::private_pool::PrivatePools) makes such connections, as with `pool
+//! "per-request"`. A server is not blamed for one that can't be made: the request uses a kept
+//! connection, and so does one that loses the connection that was made for it. Invariants, of each
+//! server: `open` is the number of these connections, connects included, `ready` of those that are
+//! up, `coming` of requests for which one is being made ([`super::Upstreams::audit`]). Bound: as
+//! many as `connections-max` allows of kept ones.
 
 use super::Upstreams;
 use super::comparison::{Comparison, Kind};
@@ -19,16 +21,16 @@ use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::UpstreamConn;
 use crate::upstream::entry::Entry;
 
-/// How long a connection for one request is waited for before it goes on a kept one: as long as it takes to send a lost SYN again
-/// (RFC 6298 §2.1), or `connect-timeout`, if that is less.
+/// How long a connection for one request is waited for before the request uses a kept one: as long
+/// as it takes to send a lost SYN again (RFC 6298 §2.1), or `connect-timeout`, if that is less.
 pub(super) const PATIENCE_US: u64 = 1_000_000;
 
-/// What a server with this pool has besides its kept connections.
+/// State of a server with this pool besides its kept connections.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     /// What is known of both kinds.
     pub comparison: Comparison,
-    /// Connections for one request, those that are being made included.
+    /// Connections for one request, including those that are being made.
     pub open: u32,
     /// Those of them that are up.
     pub ready: u32,
@@ -37,7 +39,7 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// None, and nothing known.
+    /// Starts without connections, and without knowledge.
     pub(super) fn new(now_us: u64) -> Fresh {
         Fresh { comparison: Comparison::new(now_us), open: 0, ready: 0, coming: 0 }
     }
@@ -49,7 +51,8 @@ impl Fresh {
     }
 }
 
-/// Whether a request may have a connection of its own: all of it is here, and nothing special is to become of it.
+/// Whether a request may have a connection made for it: all of it is here, and it needs no special
+/// treatment.
 fn is_eligible(traits: RequestFlags) -> bool {
     let special = [
         RequestFlags::STREAMING,
@@ -62,8 +65,8 @@ fn is_eligible(traits: RequestFlags) -> bool {
     !special.iter().any(|one| traits.has(*one))
 }
 
-/// Whether the wait for the answer to the oldest request of a connection is that of its server: it was asked as soon as it had come, once, and on
-/// a kept connection that was there by then.
+/// Whether the wait for the response to the oldest request of a connection measures its server: it
+/// was sent as soon as it had arrived, once, and on a kept connection that was up by then.
 fn is_measured(entry: &Entry, conn: &UpstreamConn) -> bool {
     let PendingRequest { traits, tries, passed, received_us, .. } = entry.ask;
     let asked_at_once = traits.has(RequestFlags::PIPELINABLE);
@@ -95,7 +98,8 @@ impl Placing<'_> {
     }
 }
 
-/// No connection could be made for a request that can have a kept one: it goes there. Nothing of it was sent.
+/// No connection could be made for a request that can have a kept one: it uses that. Nothing of it
+/// was sent.
 pub(super) fn fresh_failed(all: &mut Upstreams, index: ConnKey, cx: &mut Context) {
     let conn = all.pool.conns.at(index);
     let (owner, server) = (conn.owner, conn.server);
@@ -110,7 +114,7 @@ pub(super) fn fresh_failed(all: &mut Upstreams, index: ConnKey, cx: &mut Context
     all.work_off(cx);
 }
 
-/// A connection for one request could not be made, or ended before its answer began.
+/// A connection for one request could not be made, or ended before its response began.
 pub(super) fn note_failure(server: ServerIndex, pool: &mut Pool, cx: &Context) {
     let machine = &mut pool.servers[server];
     if let Some(fresh) = machine.fresh.as_deref_mut() {
@@ -135,7 +139,8 @@ pub(super) fn count_coming(server: ServerIndex, is_more: bool, pool: &mut Pool) 
 }
 
 impl Pair<'_> {
-    /// The answer to the oldest request of a connection begins: how long that has taken, where connections are compared.
+    /// The response to the oldest request of a connection begins: notes how long that has taken,
+    /// where connections are compared.
     #[inline]
     pub(super) fn compare(&mut self, cx: &Context) {
         if let Some(fresh) = self.server.fresh.as_deref_mut()
@@ -155,7 +160,7 @@ impl UpstreamConn {
         self.history.answers > 0 || self.reply.begun
     }
 
-    /// Whether it was made for one request, and ends before the answer to that has begun.
+    /// Whether it was made for one request, and ends before the response to that has begun.
     pub(super) fn is_fruitless(&self) -> bool {
         self.owner.is_some() && !self.has_served()
     }

@@ -1,7 +1,8 @@
-//! Counts glitches of servers, what is strange though legal, and closes connections that make more of them than they may.
+//! Counts glitches of servers, that is, strange but legal behaviour, and closes connections that
+//! make more of them than they may.
 //!
-//! Called where the odd branch is taken anyway. Bound: `glitches-limit` of the upstream; above it a connection is closed behind what was
-//! asked on it. docs/status-glitches.md#glitches
+//! Called where the odd branch is taken anyway. Bound: `glitches-limit` of the upstream; above it a
+//! connection is closed behind its unanswered requests. docs/status.md#glitches
 
 use weir_http::{BodyOddities, Oddities, Oddity};
 
@@ -9,11 +10,12 @@ use super::pool::Pair;
 use crate::context::Context;
 use crate::observe::glitch::UpstreamGlitch;
 
-/// Interim answers to one request that are not strange. More than that are few hints and no progress.
+/// Interim responses to one request that are not strange. More than that are few hints and no
+/// progress.
 const INTERIMS_USUAL: u8 = 4;
 
 impl Pair<'_> {
-    /// The head of an answer is strange.
+    /// The head of a response is strange.
     #[cold]
     pub(super) fn odd_answer(&mut self, odd: Oddities, cx: &Context) {
         for oddity in odd.iter() {
@@ -22,7 +24,8 @@ impl Pair<'_> {
                 Oddity::SpacedName => UpstreamGlitch::NameSpaced,
                 Oddity::ListedInVain => UpstreamGlitch::ConnectionList,
                 Oddity::Repeated => UpstreamGlitch::FieldRepeated,
-                // It passes on: in an answer it can't be taken for another field by a program behind CGI.
+                // It is passed on: in a response no program behind CGI can take it for another
+                // field.
                 Oddity::Underscore => continue,
                 // Only requests have these.
                 Oddity::LeadingLine | Oddity::OtherHost | Oddity::VainUpgrade | Oddity::ProxyField => continue,
@@ -31,7 +34,7 @@ impl Pair<'_> {
         }
     }
 
-    /// An interim answer came, the `count`-th to its request.
+    /// An interim response came, the `count`-th to its request.
     #[cold]
     pub(super) fn judge_interim(&mut self, status: u16, count: u8, cx: &Context) {
         if status == 100 && !self.conn.asks_for_leave() {
@@ -42,7 +45,7 @@ impl Pair<'_> {
         }
     }
 
-    /// The body of an answer is strange.
+    /// The body of a response is strange.
     #[cold]
     pub(super) fn odd_body(&mut self, odd: BodyOddities, cx: &Context) {
         self.glitch(UpstreamGlitch::ChunkExtension, odd.extensions.into(), cx);
@@ -50,7 +53,8 @@ impl Pair<'_> {
         self.glitch(UpstreamGlitch::TrailerDropped, odd.trailers.into(), cx);
     }
 
-    /// Counts a glitch on a connection to a server. Above the limit nothing more is asked on it.
+    /// Counts a glitch on a connection to a server. Above the limit no more requests are sent on
+    /// it.
     pub(super) fn glitch(&mut self, glitch: UpstreamGlitch, times: u32, cx: &Context) {
         cx.counters.upstream_glitches[glitch as usize].add(times.into());
         let Pair { conn, server } = self;

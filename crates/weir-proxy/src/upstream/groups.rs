@@ -1,9 +1,11 @@
-//! The upstreams: which servers belong together, how one of them is chosen, and how often their requests may go again.
+//! The upstreams: which servers belong together, how one of them is chosen, and how often their
+//! requests may be sent again.
 //!
-//! [`Groups`] owns the methods of balancing and the budgets of repetition, by upstream. It looks at the pool and at what other workers say
-//! ([`View`]) and changes nothing there, except that what is measured of servers is published when a method is about to look at it
-//! ([`super::balancing`]). Which server a request goes to is in [`super::choose`]. Invariants: servers of an upstream have
-//! the order that they have in the plan; `suspended` <= their number; an upstream of a single server has no method.
+//! [`Groups`] owns the balancing methods and the retry budgets, by upstream. It reads the pool and
+//! the hints of other workers ([`View`]) and changes nothing there, except that measurements of
+//! servers are published before a method reads them ([`super::balancing`]). [`super::choose`]
+//! decides which server gets a request. Invariants: servers of an upstream have the order that they
+//! have in the plan; `suspended` <= their number; an upstream of a single server has no method.
 
 use std::ops::{Index, IndexMut};
 
@@ -42,11 +44,12 @@ impl Group {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     pub(super) groups: Vec<Group>,
-    /// Which server is next; None for a single one. Apart, because a choice looks at everything else.
+    /// Which server is next; None for a single one. Separate, because a choice looks at everything
+    /// else.
     pub(super) balances: Vec<Option<Box<Balance>>>,
-    /// Servers among which one request chooses; kept for its memory.
+    /// Scratch space for the servers among which one request chooses; kept for its memory.
     pub(super) order: Vec<usize>,
-    /// Some upstream is balanced by what all workers have at its servers.
+    /// Some upstream is balanced by the load that all workers have at its servers.
     shares_loads: bool,
 }
 
@@ -67,7 +70,7 @@ impl IndexMut<usize> for Groups {
 }
 
 impl Groups {
-    /// One more upstream, whose first server this is; the others follow by [`Groups::add_server`].
+    /// One more upstream, with this first server; the others follow by [`Groups::add_server`].
     pub(super) fn add(&mut self, plan: &UpstreamPlan, first: ServerIndex, seed: u64, cx: &Context) {
         let several = plan.servers.len() > 1;
         let balance = several.then(|| Box::new(Balance::new(plan, cx.worker, seed)));
@@ -82,7 +85,8 @@ impl Groups {
         self.groups[upstream].servers.push(server);
     }
 
-    /// An upstream has other options, or other servers: what is chosen by is made anew if it depends on those.
+    /// An upstream has other options, or other servers: its balancing method is built again if it
+    /// depends on those.
     pub(super) fn adopt(
         &mut self,
         upstream: usize,
@@ -110,25 +114,25 @@ impl Groups {
         self.groups.len()
     }
 
-    /// The server that a request is for.
+    /// Returns the server that a request is for.
     #[inline]
     pub(super) fn server_of(&self, ask: &PendingRequest) -> ServerIndex {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
-    /// How many servers of the upstream of a request take new ones.
+    /// Returns how many servers of the upstream of a request take new ones.
     pub(super) fn usable(&self, ask: &PendingRequest, pool: &Pool) -> usize {
         let servers = self.groups[usize::from(ask.upstream)].servers.iter();
         servers.filter(|server| pool.servers[*server].standing.takes_new()).count()
     }
 
-    /// What is there to choose from.
+    /// Returns the state to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, pool: &'a Pool, cx: &'a Context) -> View<'a> {
         pool.view(&self.groups, cx)
     }
 
-    /// Lets the other workers know how much this one has at each server.
+    /// Publishes to the other workers how much this worker has at each server.
     #[inline]
     pub(super) fn publish_loads(&self, pool: &Pool, cx: &Context) {
         if !self.shares_loads {
@@ -144,8 +148,8 @@ impl Groups {
         self.groups.iter_mut().for_each(|group| group.budget.refill(now_us));
     }
 
-    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
-    /// as far as the budget of the upstream goes.
+    /// Whether the requests behind the oldest one of a connection may be sent again for the sake of
+    /// a client that has left: only within the budget of the upstream.
     pub(super) fn may_send_again(&mut self, index: ConnKey, pool: &Pool, cancelled: &Cancelled, cx: &Context) -> bool {
         let conn = pool.conns.at(index);
         let upstream = usize::from(pool.servers[conn.server].upstream);
@@ -154,8 +158,9 @@ impl Groups {
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
 
-    /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may
-    /// have worked on it, as it does on one request of a connection after another.
+    /// Counts that a request is sent again, unless that is once too often: for the request, or for
+    /// all together. `oldest`: the server may have worked on it, as it does on one request of a
+    /// connection after another.
     pub(super) fn count_repetition(
         &mut self,
         ask: &mut PendingRequest,
@@ -187,7 +192,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether a request could go again now, although a server may have worked on it: by what it is, and by what bounds its repetitions.
+    /// Whether a request could be sent again now, although a server may have worked on it: by its
+    /// nature, and by the limits on repetitions.
     pub(super) fn may_repeat(&mut self, ask: &PendingRequest, cx: &Context) -> bool {
         let most = cx.plan.upstreams[usize::from(ask.upstream)].retry.per_request_max;
         ask.traits.has(RequestFlags::RETRIABLE)
@@ -195,7 +201,7 @@ impl Groups {
             && self.groups[usize::from(ask.upstream)].budget.has(cx.now_us, 1)
     }
 
-    /// Counts that a request goes again after what has become of it, if it may.
+    /// Counts that a request with this fate is sent again, if it may be.
     pub(super) fn count_fate(
         &mut self,
         ask: &mut PendingRequest,

@@ -1,8 +1,8 @@
-//! Heads of answers: what they say about their server and about what may follow on the connection, and their way to the client
-//! (stage receive).
+//! Heads of responses: what they show about their server and about further requests on the
+//! connection, and their way to the client (stage receive).
 //!
-//! Called while answers are read ([`super::receive`]). A head that doesn't carry back the identifier of its request is nobody's.
-//! RFC 9110 §15.2.
+//! Called while responses are read ([`super::receive`]). A head that doesn't carry back the
+//! identifier of its request belongs to no request. RFC 9110 §15.2.
 
 use weir_http::{Fields, ReplyBody, ReplyHead, ReplyParts, Version};
 
@@ -24,7 +24,7 @@ use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
 use crate::upstream::entry::Silence;
 
 impl Upstreams {
-    /// The head of an answer.
+    /// The head of a response.
     pub(super) fn on_head(
         &mut self,
         index: ConnKey,
@@ -76,7 +76,7 @@ impl Upstreams {
                 || pair.is_mismatch(&ask, fields, input, cx)
                 || entry.soon && pair.may_be_late(cx));
         if stray {
-            // Whoever can write behind an answer of its own could write this one.
+            // A party that can write behind its own response could have written this.
             cx.counters.interim_dropped.add(1);
         } else if !entry.cancelled {
             answer_head(&ask, from, head, fields, input, &self.pool, &self.groups, to, cx);
@@ -85,8 +85,9 @@ impl Upstreams {
     }
 }
 
-/// Whether an answer is an error that ends its connection, which may be for a request behind the oldest: some servers refuse what they
-/// must at once. It is nobody's then, and the oldest goes again, alone: nothing can overtake it there. Not if the oldest may not go
+/// Whether a response is an error that ends its connection, which may be for a request behind the
+/// oldest: some servers reject a bad request at once. Then it is assigned to no request, and the
+/// oldest is sent again, alone: nothing can overtake it there. Not if the oldest may not be sent
 /// again, because nothing better is known then.
 #[inline]
 fn may_have_overtaken(index: ConnKey, head: &ReplyHead, pool: &Pool, groups: &mut Groups, cx: &Context) -> bool {
@@ -125,8 +126,8 @@ fn on_switch(
     Reading::Continue(())
 }
 
-/// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
-/// on the connection behind it.
+/// The head of a final response, which is that of the oldest request: records what it shows about
+/// its server, and what may be sent on the connection behind it.
 #[inline]
 fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Context) {
     pool.pair(index).measure(cx);
@@ -144,11 +145,11 @@ fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Cont
     let conn = pool.conns.at_mut(index);
     conn.reply.old = head.version == Version::Http10;
     if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
-        // The answer is good without the body that it announces; what follows it is not.
+        // The response is good without the body that it announces; anything that follows it is not.
         conn.reply.poison = Some(Doubt::ForbiddenBody);
     }
     if head.connection_auth && conn.owner.is_none() {
-        // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
+        // The connection now speaks for one client (NTLM, Negotiate): no other client may use it.
         conn.reply.persist = false;
     }
     let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
@@ -166,7 +167,7 @@ fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Cont
     }
 }
 
-/// The head of an answer, to wherever its asker is.
+/// Passes the head of a response to its requester, wherever that is.
 fn answer_head(
     ask: &PendingRequest,
     from: ConnId,
@@ -192,7 +193,7 @@ fn answer_head(
 }
 
 impl Pool {
-    /// The answer under way is large: nothing is put behind it.
+    /// The response under way is large: nothing is put behind it.
     pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         conn.reply.large = true;
@@ -204,24 +205,25 @@ impl Pool {
 }
 
 impl Pair<'_> {
-    /// Notes how long an answer was waited for, where balancing needs that.
+    /// Notes how long a response was waited for, where balancing needs that.
     #[inline]
     fn measure(&mut self, cx: &Context) {
         if let Some(measure) = self.server.learned.measure.as_deref_mut()
             && let Some(entry) = self.conn.entries.front()
-            // What a client takes for its body is not its server's time.
+            // The time that a client takes for its body is not its server's time.
             && !entry.ask.traits.has(RequestFlags::STREAMING)
         {
             measure.record(cx.now_us.saturating_sub(entry.sent_us));
         }
     }
 
-    /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
+    /// Whether an interim response may be an earlier client's, where clients are kept apart: none
+    /// has an identifier that shows it.
     fn may_be_late(&self, cx: &Context) -> bool {
         self.server.keeps_apart() && cx.plan.upstreams[usize::from(self.server.upstream)].echo.is_none()
     }
 
-    /// Whether an answer doesn't carry back the identifier of its request.
+    /// Whether a response doesn't carry back the identifier of its request.
     #[inline]
     fn is_mismatch(&self, ask: &PendingRequest, fields: &Fields, input: &[u8], cx: &Context) -> bool {
         let echo = &cx.plan.upstreams[usize::from(self.server.upstream)].echo;

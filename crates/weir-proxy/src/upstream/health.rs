@@ -1,7 +1,8 @@
-//! The arithmetic of health: codes in a window, pauses between trials, streaks of probes. No state of the engine.
+//! The arithmetic of health: codes in a window, pauses between trials, streaks of probes. No state
+//! of the engine.
 //!
-//! Kept by the worker that judges a server (`upstream/judge.rs`). Bounds: a window holds at most its limit of times.
-//! docs/failover.md.
+//! Kept by the worker that judges a server (`upstream/judge.rs`). Bounds: a window holds at most
+//! its limit of times. docs/semantics.md §6.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,11 +11,12 @@ use crate::base::stamp::mix;
 
 /// First pause of a suspended server before a request is tried on it.
 pub const PAUSE_MIN_US: u64 = 1_000_000;
-/// Longest pause: each trial in vain doubles it up to here.
+/// Longest pause: each failed trial doubles it up to here.
 pub const PAUSE_MAX_US: u64 = 30_000_000;
-/// So long a trial may go without an answer before another request is tried.
+/// How long a trial may go without a response before another request is tried.
 pub const TRIAL_PATIENCE_US: u64 = 10_000_000;
-/// A trial is made with a safe request, which can be asked elsewhere when it fails. Where none has come for so long, any is taken.
+/// A trial is made with a safe request, which can be sent elsewhere when it fails. Where none has
+/// come for this long, any request is taken.
 pub const TRIAL_CHOICE_US: u64 = 10_000_000;
 
 /// Statuses from one to another, both included.
@@ -61,14 +63,15 @@ impl fmt::Display for Codes {
 /// What a `failover` rule counts against a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Symptom {
-    /// An answer with one of these statuses.
+    /// A response with one of these statuses.
     Status(Codes),
-    /// A connection that it reset, or closed within an answer or before the first one, while a request was unanswered.
+    /// A connection that it reset, or closed within a response or before the first one, while a
+    /// request was unanswered.
     Lost,
 }
 
 impl Symptom {
-    /// Reads `lost`, or what [`Codes::parse`] reads.
+    /// Reads `lost`, or anything that [`Codes::parse`] reads.
     pub fn parse(text: &str) -> Option<Symptom> {
         if text == "lost" { Some(Symptom::Lost) } else { Codes::parse(text).map(Symptom::Status) }
     }
@@ -91,7 +94,7 @@ impl fmt::Display for Symptom {
     }
 }
 
-/// When that happened which a `failover` rule counts.
+/// The times of the events that a `failover` rule counts.
 #[derive(Debug, Clone)]
 pub struct Window {
     limit: usize,
@@ -100,12 +103,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// Full with `limit` (at least 1) events within `window_us`.
+    /// Returns a window that is full with `limit` (at least 1) events within `window_us`.
     pub fn new(limit: u32, window_us: u64) -> Window {
         Window { limit: limit.max(1) as usize, window_us, times: VecDeque::new() }
     }
 
-    /// Counts one. True: with it the window is full, and begins anew.
+    /// Counts one. True: with it the window is full, and starts again.
     pub fn note(&mut self, now_us: u64) -> bool {
         while self.times.front().is_some_and(|time_us| now_us.saturating_sub(*time_us) >= self.window_us) {
             self.times.pop_front();
@@ -119,11 +122,12 @@ impl Window {
     }
 }
 
-/// How many times as long as it was left alone at most a server must do well before that is forgotten.
+/// A server must do well for this many times its longest possible pause before its failures are
+/// forgotten.
 const CALM_FACTOR: u64 = 10;
 
-/// How long a server must have done well after a pause, not to be left alone for longer when it fails again. A rule fails it
-/// within `window_us` at the earliest.
+/// Returns how long a server must do well after a pause, so that it is not left alone for longer
+/// when it fails again. A rule fails it within `window_us` at the earliest.
 pub fn calm_us(trials: u32, window_us: u64) -> u64 {
     (CALM_FACTOR * longest_us(trials)).max(window_us.saturating_mul(2))
 }
@@ -132,7 +136,8 @@ fn longest_us(trials: u32) -> u64 {
     (PAUSE_MIN_US << trials.min(5)).min(PAUSE_MAX_US)
 }
 
-/// How long a server is left alone after so many trials in vain or relapses. Up to a quarter is taken off depending on `seed`.
+/// Returns how long a server is left alone after this many failed trials or relapses. Up to a
+/// quarter is taken off depending on `seed`.
 pub fn pause_us(trials: u32, seed: u64) -> u64 {
     let pause_us = longest_us(trials);
     pause_us - mix(seed ^ u64::from(trials)) % (pause_us / 4 + 1)
@@ -140,8 +145,8 @@ pub fn pause_us(trials: u32, seed: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: codes read back, a window is full exactly when so many lie within it, pauses double within their bounds.
-    //! How: examples, and a model of the window.
+    //! Proves: codes read back, a window is full exactly when `limit` events are within it, pauses
+    //! double within their bounds. How: examples, and a model of the window.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,38 +1,44 @@
-//! How long a server lets a connection rest before it closes it (gunicorn: 2 s, Node: 5 s, nginx: 75 s, if nobody set it).
+//! How long a server keeps an idle connection before it closes it (by default gunicorn: 2 s, Node:
+//! 5 s, nginx: 75 s).
 //!
-//! The engine keeps one [`IdleLimit`] a server and worker. A request that is sent in the moment when the server closes is
-//! lost; one that may be repeated goes again, another one is an error for its client (RFC 9112 §9.5). Who knows the limit
-//! closes first. Learned only from ends of connections on which nothing was asked. Bound: four numbers.
-//! docs/connections.md.
+//! The engine keeps one [`IdleLimit`] a server and worker. A request that is sent at the moment
+//! when the server closes is lost; one that may be repeated is sent again, any other is an error
+//! for its client (RFC 9112 §9.5). Weir avoids this by closing first, once it knows the limit.
+//! Learned only from ends of connections on which no request was unanswered. Bound: four numbers.
+//! docs/semantics.md §3.
 
-/// Ends in a row after equally long rests that make a limit.
+/// Consecutive ends after equally long idle times that make a limit.
 const ENDS_MIN: u32 = 3;
-/// Rests are equally long when they differ by at most one part in so many.
+/// Idle times are equally long when they differ by at most one part in this many.
 const ALIKE: u64 = 10;
-/// A shorter rest is none: the server closes after its answers.
+/// A shorter idle time does not count: the server closes after its responses.
 const REST_US_MIN: u64 = 100_000;
-/// A limit that was learned so long ago is learned anew: nobody can see that it was raised while connections are closed before it.
+/// A limit that is older than this is learned again: a raised limit can't be noticed while
+/// connections are closed before it.
 const VALID_US: u64 = 600_000_000;
-/// Up to which rest a connection is good for a request that can't be repeated, while no limit is known.
+/// The idle time up to which a connection is good for a request that can't be repeated, while no
+/// limit is known.
 pub(crate) const FRESH_US: u64 = 1_000_000;
-/// How long before the server weir closes, at most; else a part in [`ALIKE`].
+/// How long before the server weir closes, at most; otherwise a part in [`ALIKE`].
 const MARGIN_US_MAX: u64 = 1_000_000;
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdleLimit {
-    /// The shortest of the last rests that were alike.
+    /// The shortest of the last idle times that were alike.
     rest_us: u64,
-    /// Ends in a row after that.
+    /// Consecutive ends after that time.
     ends: u32,
     /// When the last one was.
     learned_us: u64,
 }
 
 impl IdleLimit {
-    /// The server has closed a connection that had rested for so long. True: this made a limit of it.
+    /// The server has closed a connection that had been idle for this long. True: this made a limit
+    /// of it.
     pub(crate) fn on_end(&mut self, now_us: u64, rest_us: u64) -> bool {
-        // Several that end together are one event: a restart ends all, and they may have rested equally long.
+        // Several that end together are one event: a restart ends all, and they may have been idle
+        // equally long.
         let together = self.ends > 0 && now_us.saturating_sub(self.learned_us) < rest_us / 2;
         if rest_us < REST_US_MIN || together {
             return false;
@@ -44,18 +50,20 @@ impl IdleLimit {
         self.ends == ENDS_MIN
     }
 
-    /// How long a connection may rest; None: no limit is known.
+    /// Returns how long a connection may be idle; None: no limit is known.
     pub(crate) fn limit_us(&self, now_us: u64) -> Option<u64> {
         let known = self.ends >= ENDS_MIN && now_us.saturating_sub(self.learned_us) < VALID_US;
         known.then_some(self.rest_us)
     }
 
-    /// After which rest weir closes a connection, shortly before the server does; None: no limit is known.
+    /// Returns the idle time after which weir closes a connection, shortly before the server does;
+    /// None: no limit is known.
     pub(crate) fn close_after_us(&self, now_us: u64) -> Option<u64> {
         self.limit_us(now_us).map(|limit_us| limit_us - (limit_us / ALIKE).min(MARGIN_US_MAX))
     }
 
-    /// Whether a connection that has rested for so long is good for a request that can't be repeated.
+    /// Whether a connection that has been idle for this long is good for a request that can't be
+    /// repeated.
     pub(crate) fn is_fresh(&self, now_us: u64, rest_us: u64) -> bool {
         rest_us <= self.limit_us(now_us).map_or(FRESH_US, |limit_us| limit_us / 4 * 3)
     }
@@ -63,7 +71,8 @@ impl IdleLimit {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a limit is learned from equally long rests, kept for a while, and closed before. How: examples.
+    //! Proves: a limit is learned from equally long idle times, kept for a while, and connections
+    //! are closed before it. How: examples.
 
     use super::*;
 

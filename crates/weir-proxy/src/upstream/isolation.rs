@@ -1,11 +1,14 @@
-//! Who goes alone: requests in quarantine, and suspects ([`crate::retry::poison`]). What was lost twice, and what servers seem to die
-//! of, goes one at a time in each upstream, over all workers.
+//! Decides which requests are sent alone: those in quarantine, and suspects
+//! ([`crate::retry::poison`]). Requests that were lost twice, and those that servers seem to die
+//! of, are sent one at a time in each upstream, over all workers.
 //!
-//! A server that crashes takes everything with it that it had in flight. Sent again all at once, the innocent would stand beside
-//! the killer at the next server, and die with it again and again. One at a time, whoever dies is the one. [`Isolation`] says who may go
-//! and who is refused; on which connection one goes, and when it is asked, is in [`super::quarantine`]. It owns the lines of those who
-//! wait and touches nothing else. Bounds: [`QUARANTINE_US`] for each; [`QUARANTINED_MAX`] suspects wait, besides what was in flight when
-//! servers died. docs/retries.md, docs/hostile.md E19.
+//! A server that crashes takes all its requests in flight with it. If all were sent again at once,
+//! the innocent ones would be beside the killer at the next server, and die with it again and
+//! again. If they are sent one at a time, the one that is lost is the killer. [`Isolation`] decides
+//! which request may be sent and which is refused; [`super::quarantine`] decides on which
+//! connection one is sent, and when. It owns the lines of waiting requests and touches nothing
+//! else. Bounds: [`QUARANTINE_US`] for each; [`QUARANTINED_MAX`] suspects wait, besides the
+//! requests that were in flight when servers died. docs/semantics.md §4, docs/hostile.md E19.
 
 use std::sync::Arc;
 
@@ -23,7 +26,7 @@ use crate::upstream::request_log::RequestLog;
 
 /// How long one request keeps the next waiting: killers kill soon, and an innocent one may be slow.
 const QUARANTINE_US: u64 = 100_000;
-/// How often a worker looks whether another one has done with the quarantine.
+/// How often a worker checks whether another one has finished with the quarantine.
 const LOOK_US: u64 = 1_000;
 /// How far into the line it looks for one that is not held back.
 const LOOK_MAX: usize = 64;
@@ -36,9 +39,9 @@ pub(crate) struct Isolation {
     suspects: Suspects,
     /// By upstream.
     quarantines: Vec<Quarantine>,
-    /// When the next request may be sent; never while there is none.
+    /// When the next request may be sent; never while none waits.
     due_us: u64,
-    /// One that this worker has sent may be on another worker's connection.
+    /// A request that this worker has sent may be on another worker's connection.
     is_away: bool,
     hints: Arc<Hints>,
 }
@@ -46,13 +49,13 @@ pub(crate) struct Isolation {
 /// The quarantine of one upstream.
 #[derive(Debug)]
 struct Quarantine {
-    /// The first server of the upstream: by it all workers name the quarantine.
+    /// The first server of the upstream: all workers identify the quarantine by it.
     first: ServerIndex,
     /// In line.
     waiting: Queue,
-    /// The one that this worker has sent.
+    /// The request that this worker has sent.
     running: Option<Running>,
-    /// A server has just died of one: the next would go to what is left of it.
+    /// A server has just died of one: the next would be sent to what is left of it.
     quiet_until_us: u64,
 }
 
@@ -61,34 +64,34 @@ struct Running {
     id: ExchangeId,
     /// What [`Hints`] says while this worker has the quarantine.
     hold: u64,
-    /// The one before had come to its end, so that whoever dies now is this one.
+    /// The request before it had ended, so that a crash now is due to this request.
     clean: bool,
 }
 
-/// What becomes of the next one in line.
+/// What happens to the next request in line.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// It goes, and no other before it has come to its end.
+    /// It is sent, and no other before it has ended.
     Goes(Waiting),
     /// It is not sent any more.
     Refused(PendingRequest),
 }
 
 impl Isolation {
-    /// Nobody is accused of anything, of so many servers.
+    /// Returns an isolation for this many servers, without suspects.
     pub(super) fn new(servers: usize, hints: Arc<Hints>) -> Isolation {
         Isolation { suspects: Suspects::new(servers), quarantines: Vec::new(), due_us: u64::MAX, is_away: false, hints }
     }
 
-    /// One more upstream, whose first server is this.
+    /// One more upstream, with this as its first server.
     pub(super) fn add_upstream(&mut self, first: ServerIndex) {
         let waiting = Queue::default();
         self.quarantines.push(Quarantine { first, waiting, running: None, quiet_until_us: 0 });
     }
 
-    // ---- who goes alone ----
+    // ---- which requests are sent alone ----
 
-    /// What is to be done with a request that is going to be serialised, which `write` does.
+    /// Decides what is done with a request that is about to be serialised by `write`.
     #[inline]
     pub(crate) fn verdict_of_new(
         &self,
@@ -111,7 +114,7 @@ impl Isolation {
         key.map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
     }
 
-    /// What is to be done with a request, as serialised.
+    /// Decides what is done with a request, as serialised.
     #[inline]
     pub(super) fn verdict(&self, ask: &PendingRequest, bytes: &[u8], cx: &Context) -> Verdict {
         if self.suspects.is_empty() {
@@ -120,7 +123,8 @@ impl Isolation {
         self.key(ask, bytes, cx).map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
     }
 
-    /// The key of a request whose bytes begin so, if anything is remembered that may be about it.
+    /// Returns the key of a request with these first bytes, if anything is remembered that may be
+    /// about it.
     fn key(&self, ask: &PendingRequest, bytes: &[u8], cx: &Context) -> Option<Vec<u8>> {
         let family = poison::family(ask.upstream, bytes)?;
         if self.suspects.knows(&family) { key_of(ask, bytes, cx) } else { None }
@@ -155,8 +159,9 @@ impl Isolation {
         self.end_turn(usize::from(ask.upstream), ask.id, cx);
     }
 
-    /// A request goes to the connections of another worker: by way of its client's, which knows whether it is still wanted and where to
-    /// cancel it, and chooses anew among all servers but the one where it was.
+    /// A request moves to the connections of another worker: through its client's worker, which
+    /// knows whether it is still wanted and where to cancel it, and chooses again among all servers
+    /// but the previous one.
     pub(super) fn send_on(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
         if ask.id.worker != cx.worker {
             return self.send_home(ask, Fate::Unserved, bytes, cx);
@@ -166,19 +171,21 @@ impl Isolation {
         cx.post(cx.worker, Mail::Move { worker, ask, bytes });
     }
 
-    /// A request goes back to the worker of its client, which finds another place for it, and gets in line there.
+    /// A request returns to the worker of its client, which finds another place for it, and puts it
+    /// in line there.
     pub(super) fn send_home(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         self.leave(&ask, cx);
         let bytes = cx.write_to_post(ask.id.worker, bytes);
         cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
     }
 
-    /// One goes to another worker's connection.
+    /// A request moves to another worker's connection.
     fn note_away(&mut self, ask: &PendingRequest) {
         self.is_away |= ask.traits.has(RequestFlags::QUARANTINED);
     }
 
-    /// Another worker has answered a request of a client here: the next one may go if it was the one from the quarantine.
+    /// Another worker has answered a request of a client here: the next one may be sent if it was
+    /// the one from the quarantine.
     #[inline]
     pub(crate) fn on_answer_elsewhere(&mut self, id: ExchangeId, cx: &Context) {
         if self.is_away {
@@ -204,12 +211,13 @@ impl Isolation {
         }
     }
 
-    /// When the next one may be sent; never while there is none.
+    /// Returns when the next request may be sent; never while none waits.
     pub(super) fn due_us(&self) -> u64 {
         self.due_us
     }
 
-    /// Whether some may go now. Then ask each upstream for its [`Isolation::next`] until there is none.
+    /// Whether some may be sent now. Then ask each upstream for its [`Isolation::next`] until none
+    /// is left.
     #[inline]
     pub(super) fn begin(&mut self, cx: &Context) -> bool {
         let is_due = cx.now_us >= self.due_us;
@@ -219,7 +227,8 @@ impl Isolation {
         is_due
     }
 
-    /// The next one of an upstream, taken out of its line. None: it has to wait, or there is none.
+    /// Takes the next request of an upstream out of its line. None: it has to wait, or the line is
+    /// empty.
     pub(super) fn next(&mut self, upstream: usize, cx: &Context) -> Option<Next> {
         loop {
             let position = self.next_in_line(upstream, cx)?;
@@ -229,7 +238,7 @@ impl Isolation {
             let clean = match self.hints.take_quarantine(*first, 0, hold) {
                 Ok(_) => true,
                 Err(other) if other >> 16 <= cx.now_us => {
-                    // Nobody knows what became of it.
+                    // Its outcome is unknown.
                     if self.hints.take_quarantine(*first, other, hold).is_err() {
                         continue;
                     }
@@ -276,15 +285,15 @@ impl Isolation {
         self.quarantines.iter_mut().map(|quarantine| &mut quarantine.waiting)
     }
 
-    /// Who waits.
+    /// Returns the waiting requests.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
         self.quarantines.iter().flat_map(|quarantine| quarantine.waiting.iter())
     }
 
-    // ---- deaths and answers ----
+    // ---- deaths and responses ----
 
-    /// Which crash of its server the loss of a connection belongs to; None: it says nothing about requests. Times are those of
-    /// the connection, and of the oldest request on it.
+    /// Returns the crash of its server that the loss of a connection belongs to; None: it says
+    /// nothing about requests. Times are those of the connection, and of the oldest request on it.
     pub(super) fn crash_of(
         &mut self,
         server: ServerIndex,
@@ -342,7 +351,7 @@ impl Isolation {
         self.suspects.on_life(server.index());
     }
 
-    /// A request was answered: nobody accuses it any more, and the next one in quarantine may go.
+    /// A request was answered: it is no longer suspect, and the next one in quarantine may be sent.
     #[inline]
     pub(super) fn on_answer(&mut self, entry: &Entry, log: &RequestLog, cx: &mut Context) {
         if entry.ask.traits.has(RequestFlags::QUARANTINED) {
@@ -373,12 +382,12 @@ impl Isolation {
 
     // ---- other workers and operators ----
 
-    /// What another worker thinks of a key.
+    /// Another worker's judgement of a key.
     pub(crate) fn on_suspect(&mut self, key: &[u8], deaths: u8, refused_until_us: u64, cx: &Context) {
         self.suspects.learn(cx.now_us, key, deaths, refused_until_us);
     }
 
-    /// Another worker has had an answer for a key.
+    /// Another worker has had a response for a key.
     pub(crate) fn on_acquitted(&mut self, key: &[u8]) {
         self.suspects.on_answer(key);
     }
@@ -392,7 +401,7 @@ impl Isolation {
         }
     }
 
-    /// Requests that were in flight when servers died, by what this worker knows.
+    /// Returns the requests that were in flight when servers died, as far as this worker knows.
     pub(crate) fn suspects(&self, cx: &Context) -> Vec<Suspect> {
         self.suspects.list(cx.now_us).collect()
     }

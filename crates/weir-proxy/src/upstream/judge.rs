@@ -1,11 +1,12 @@
-//! What health decides: who judges a server, what speaks against it, and when it may come back
-//! (docs/failover.md).
+//! Decisions of health: which worker judges a server, the evidence against it, and when it may come
+//! back (docs/semantics.md §6).
 //!
-//! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
-//! send it what they see, which is rare unless the server fails, and it tells all what it decides. [`Health`] owns what the judge has
-//! counted, and the probes ([`super::probes`]); what follows from its decisions for the server is in [`super::suspend`]. A
-//! server that fails again soon after it was taken back is left alone for longer each time: a request or a probe can go well at a
-//! server that fails one in a hundred.
+//! One worker judges a server, so that all workers together count once: the one that owns its
+//! connection 0. The others send it their observations, which is rare unless the server fails, and
+//! it sends its decisions to all. [`Health`] owns the judge's counts, and the probes
+//! ([`super::probes`]); [`super::suspend`] carries out the consequences for the server. A server
+//! that fails again soon after it was taken back is left alone for longer each time: a request or a
+//! probe can succeed at a server that fails one in a hundred.
 
 use std::sync::Arc;
 
@@ -36,12 +37,13 @@ pub(super) struct Health {
     pub(super) seed: u64,
 }
 
-/// What the judge of a server knows of it; another worker has it and doesn't use it.
+/// The judge's knowledge of a server; another worker has it and doesn't use it.
 #[derive(Debug)]
 pub(super) struct Judged {
-    /// By `failover` rule: what it counted.
+    /// By `failover` rule: the events that it counted.
     windows: Vec<Window>,
-    /// Trials in vain since the server was suspended, and suspensions that followed each other closely.
+    /// Failed trials since the server was suspended, and suspensions that followed each other
+    /// closely.
     trials: u32,
     /// When it was last taken back after a suspension. 0: never.
     resumed_us: u64,
@@ -52,7 +54,7 @@ pub(super) struct Judged {
 }
 
 impl Health {
-    /// Of no servers yet.
+    /// Returns one without servers.
     pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Health {
         Health { judged: Table::default(), hints, seed }
     }
@@ -62,7 +64,7 @@ impl Health {
         self.judged.push(Judged::new(plan));
     }
 
-    /// Another server has the place of this one.
+    /// Another server replaces this server.
     pub(super) fn forget(&mut self, server: ServerIndex, plan: &UpstreamPlan) {
         let prober = self.judged[server].prober.take();
         self.judged[server] = Judged { prober, ..Judged::new(plan) };
@@ -71,13 +73,14 @@ impl Health {
     /// A client got what a probe would have got.
     pub(super) fn prove(&self, server: ServerIndex, plan: &UpstreamPlan, status: u16, now_us: u64) {
         let good = plan.health.as_ref().is_some_and(|health| health.expect_status.contain(status));
-        // Not at each answer: other workers write to the same place.
+        // Not at each response: other workers write to the same place.
         if good && now_us >= self.hints.proved_us(server) + PROVED_STEP_US {
             self.hints.set_proved(server, now_us);
         }
     }
 
-    /// A server did what a rule counts. Why it is suspended, if that was once too often.
+    /// A server did something that a rule counts. Returns why it is suspended, if that was once too
+    /// often.
     pub(super) fn on_fault(
         &mut self,
         server: ServerIndex,
@@ -95,7 +98,7 @@ impl Health {
         Some(if lost { SuspensionCause::Losses { rule } } else { SuspensionCause::Answers { rule } })
     }
 
-    /// A server is suspended: how long at least, or until the first trial.
+    /// A server is suspended: determines for how long at least, or until the first trial.
     pub(super) fn begin_suspension(
         &mut self,
         server: ServerIndex,

@@ -1,32 +1,35 @@
-//! After how many requests a server ends a connection (nginx: 1,000, Apache: 100, if nobody set it).
+//! After how many requests a server ends a connection (by default nginx: 1,000, Apache: 100).
 //!
-//! The engine keeps one [`KeepaliveLimit`] a server and worker. What was pipelined behind the last answer of a connection has to be
-//! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
-//! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
-//! later than the next request; those are remembered for themselves, and so is how many answers a connection has outlived: what can't
-//! be repeated does not find out whether it outlives more. Bound: five numbers. docs/retries.md.
+//! The engine keeps one [`KeepaliveLimit`] a server and worker. Requests that were pipelined behind
+//! the last response of a connection have to be sent again, which at a depth of 30 and a limit of
+//! 100 is a third of the work. Weir avoids that by putting nothing there, once it knows the limit.
+//! The limit is learned only from ends that the server announced with a response (RFC 9112 §9.6):
+//! an unannounced end could come later than the next request. Unannounced ends are remembered
+//! separately, and so is how many responses a connection has outlived: a request that can't be
+//! repeated does not test whether it outlives more. Bound: five numbers. docs/semantics.md §4.
 
-/// Ends in a row after equally many answers that make a limit.
+/// Consecutive ends after the same number of responses that make a limit.
 const ENDS_MIN: u32 = 3;
 
-/// After how many answers no connection is expected to end without a word.
+/// The number of responses after which no connection is expected to end without notice.
 const OUTLIVED_ENOUGH: u64 = 100;
 
-/// How long an end that was not announced is held against a server.
+/// How long an unannounced end is held against a server.
 const REMEMBERED_US: u64 = 60_000_000;
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct KeepaliveLimit {
-    /// Answers of a connection, `u64::MAX` while unknown.
+    /// Responses of a connection, `u64::MAX` while unknown.
     limit: u64,
-    /// Answers at the last announced end.
+    /// Responses at the last announced end.
     last: u64,
-    /// Announced ends in a row after that many.
+    /// Consecutive announced ends after that many.
     ends: u32,
-    /// When it last ended one right behind an answer without saying so.
+    /// When it last ended one right behind a response without announcing it.
     abrupt_us: Option<u64>,
-    /// After so many answers a connection has lived on, and none has ended without a word since that had given fewer.
+    /// A connection has continued after this many responses, and none has ended without notice
+    /// since that had given fewer.
     outlived: u64,
 }
 
@@ -37,13 +40,14 @@ impl Default for KeepaliveLimit {
 }
 
 impl KeepaliveLimit {
-    /// Requests that a connection gets in all; `u64::MAX`: no limit is known.
+    /// Returns the requests that a connection gets in all; `u64::MAX`: no limit is known.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The server announced with an answer that the connection ends; `answers` is how many it gave, with this one.
+    /// The server announced with a response that the connection ends; `answers` is how many it
+    /// gave, including that response.
     pub(crate) fn on_announced(&mut self, answers: u64) {
         self.ends = if answers == self.last { self.ends + 1 } else { 1 };
         self.last = answers;
@@ -52,23 +56,26 @@ impl KeepaliveLimit {
         }
     }
 
-    /// The server has ended a connection right behind its last one of so many answers and not said so.
+    /// The server has ended a connection without notice, right behind the last of `answers`
+    /// responses.
     pub(crate) fn on_abrupt(&mut self, now_us: u64, answers: u64) {
         self.abrupt_us = Some(now_us);
         self.outlived = self.outlived.min(answers.saturating_sub(1));
     }
 
-    /// Whether a connection that has just given so many answers lives on, as far as others tell.
+    /// Whether a connection that has just given this many responses continues, as far as other
+    /// connections show.
     pub(crate) fn is_outlived(&self, answers: u64) -> bool {
         answers <= self.outlived || self.outlived >= OUTLIVED_ENOUGH
     }
 
-    /// Whether that has happened of late: what is sent behind an answer may meet the end.
+    /// Whether that has happened recently: a request sent behind a response may meet the end.
     pub(crate) fn is_abrupt(&self, now_us: u64) -> bool {
         self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < REMEMBERED_US)
     }
 
-    /// A connection lived until it gave the last of so many answers, and is to live on: what was taken for the limit is none.
+    /// A connection lived until it gave the last of `answers` responses, and is to continue: the
+    /// assumed limit does not exist.
     #[inline]
     pub(crate) fn on_survived(&mut self, answers: u64) {
         self.outlived = self.outlived.max(answers - 1);

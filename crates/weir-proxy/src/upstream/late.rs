@@ -1,13 +1,18 @@
-//! Late answers: what is queued behind one goes elsewhere (head-of-line escape). docs/pipelining-stalls.md#late-responses
+//! Late responses: requests queued behind one move elsewhere (head-of-line escape).
+//! docs/pipelining.md#what-may-follow-what
 //!
-//! The answer at the head of a connection takes far longer than its server usually needs ([`crate::upstream::slow_answer`]), although its
-//! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
-//! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
-//! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
-//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. What a server
-//! seems to have overlooked is the business of [`super::overlooked`]. Where requests may not be moved (`escape`), what takes long still
-//! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another
-//! server that has room. Slow clients are the business of [`super::aside`].
+//! The response at the head of a connection takes far longer than its server usually needs
+//! ([`crate::upstream::slow_answer`]), although its client reads. Nothing more is sent behind it;
+//! safe requests that wait behind it are sent again on other connections, and their responses on
+//! this connection are discarded. Each request is moved in this way at most twice, the second time
+//! to a connection where nothing is in front of it. Only a share of all is moved, so that a server
+//! in trouble doesn't get its load multiplied; but all requests behind a response that has begun
+//! and does not end (an event stream) are. The late request itself is not moved: only its own
+//! client waits for it. [`super::overlooked`] handles requests that a server seems to have
+//! overlooked. Where requests may not be moved (`escape`), a slow response still keeps its
+//! connection from others. Requests that wait for a server all of whose connections have such
+//! responses, or large ones, move to another server that has room. [`super::aside`] handles slow
+//! clients.
 
 use super::aside::keeps_up;
 use super::groups::Groups;
@@ -22,21 +27,23 @@ use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::Server;
 
-/// An answer is late so long after its beginning, however long its server's answers usually take.
+/// A response is late this long after its beginning, however long its server's responses usually
+/// take.
 const BEGUN_US: u64 = 100_000;
-/// One that has not begun is late by now, also where nobody knows how long its server's answers usually take, or where many of them
-/// are waited for on purpose (long polls).
+/// One that has not begun is late by now, also where it is unknown how long its server's responses
+/// usually take, or where many of them are slow on purpose (long polls).
 pub(super) const LATE_US_MAX: u64 = 1_000_000;
-/// An answer that goes on for so long is taken for one without an end.
+/// A response that lasts this long is assumed to have no end.
 const ENDLESS_US: u64 = 1_000_000;
 
-/// The time of [`Pool::watch_late`] is up, or that of another timer of the connection, and its server has overlooked nothing. With it
-/// whether what is behind the oldest request is to leave ([`leave_behind`]).
+/// The time of [`Pool::watch_late`] is up, or that of another timer of the connection, and its
+/// server has overlooked nothing. Also returns whether the requests behind the oldest are to leave
+/// ([`leave_behind`]).
 pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (Then, bool) {
     let conn = pool.conns.at(index);
     let server = conn.server;
     let waits = !pool.servers[server].waiting.is_calm();
-    // What waits next has its connections looked at anew, which may not happen here.
+    // The next request that waits has its connections checked again, which may not happen here.
     pool.servers[server].watched &= waits;
     if conn.entries.len() < 2 - usize::from(waits) || conn.state() != ConnState::Ready {
         return (Then::Nothing, false);
@@ -59,7 +66,8 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
     (if waits { Then::Dispatch(server) } else { Then::Nothing }, leaves)
 }
 
-/// The time of [`Pool::watch_queue`] is up: whether what waits for the server goes elsewhere.
+/// The time of [`Pool::watch_queue`] is up: whether requests that wait for the server move
+/// elsewhere.
 pub(super) fn check_queue(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
     let conn = pool.conns.at(index);
     if conn.state() != ConnState::Ready || !conn.reply.large && !conn.wait.late {
@@ -70,7 +78,8 @@ pub(super) fn check_queue(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
     if groups.view(pool, cx).has_relief(server) { Then::Evacuate(server) } else { Then::Nothing }
 }
 
-/// Moves what is behind the oldest request of a connection whose answer is late, may leave and has somewhere to go.
+/// Moves the requests behind the oldest one of a connection whose response is late, if they may
+/// leave and have a place to move to.
 pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &Context) -> Then {
     let conn = pool.conns.at_mut(index);
     let server = conn.server;
@@ -83,7 +92,7 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
     let Some(front) = conn.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
     let endless = conn.reply.begun && cx.now_us >= conn.reply.begun_us + ENDLESS_US;
     let usual = &mut pool.servers[server].learned.usual;
-    // What is bound to a server that takes nothing more waits where it is.
+    // A request bound to a server that takes nothing more waits where it is.
     let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
     let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
     let mut moved = conn.take_behind(leaves);
@@ -100,7 +109,8 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
 }
 
 impl View<'_> {
-    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    /// Whether the next response of a connection is late. That was not noticed while nothing was to
+    /// be put behind it.
     #[inline]
     pub(super) fn is_overdue(&self, index: ConnKey) -> bool {
         let conn = self.conns.at(index);
@@ -108,8 +118,9 @@ impl View<'_> {
         !conn.entries.is_empty() && self.cx.now_us >= conn.late_at_us(late_us)
     }
 
-    /// Whether what waits for a server none of whose connections takes anything for now can go elsewhere: another server has room that is
-    /// no backup. One that is only busy is no reason for those.
+    /// Whether requests that wait for a server none of whose connections takes anything for now can
+    /// move elsewhere: another server has room that is no backup. A server that is only busy is no
+    /// reason to use backups.
     fn has_relief(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         if machine.waiting.is_calm() || !machine.is_held() {
@@ -121,7 +132,7 @@ impl View<'_> {
 }
 
 impl Pool {
-    /// Nothing more is put behind the answer that is late.
+    /// Nothing more is put behind the late response.
     pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         conn.wait.late = true;
@@ -129,8 +140,9 @@ impl Pool {
         self.watch_queue(index, cx);
     }
 
-    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
-    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
+    /// The response under way has its connection for itself. When the other connections of its
+    /// server are as busy, requests that wait for the server can wait for long: checks every
+    /// [`STALL_US`] whether they had better move elsewhere.
     pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at(index);
         if self.servers[conn.server].mode.several && conn.reading.due_us == u64::MAX {
@@ -138,7 +150,8 @@ impl Pool {
         }
     }
 
-    /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
+    /// A request was put behind another, or the response to the earlier request has begun: checks
+    /// when the earlier one would be late.
     #[inline]
     pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at(index);
@@ -146,8 +159,9 @@ impl Pool {
         self.arm_late(index, due_us, cx);
     }
 
-    /// Requests have begun to wait, and what they wait for may not end soon: looks when the next answer of each connection would be late,
-    /// so that another one is made in its place. What is sent while requests wait is looked at as well.
+    /// Requests have begun to wait, and what they wait for may not end soon: checks when the next
+    /// response of each connection would be late, so that another connection is made in its place.
+    /// Requests that are sent meanwhile are checked as well.
     pub(super) fn watch_busy(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &mut self.servers[server];
         let waits = !machine.waiting.is_calm();
@@ -171,7 +185,7 @@ impl Pool {
 }
 
 impl UpstreamConn {
-    /// When the next answer is late, if those of its server may take so long.
+    /// Returns when the next response is late, if those of its server may take this long.
     #[inline]
     fn late_at_us(&self, late_us: u64) -> u64 {
         let due_us = self.next_since_us().saturating_add(late_us);
@@ -180,7 +194,8 @@ impl UpstreamConn {
 }
 
 impl Server {
-    /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
+    /// Returns how long the responses of a server may take before they are late. `u64::MAX`: they
+    /// never are, and nothing waits for the server.
     #[inline]
     fn late_us(&self) -> u64 {
         match self.learned.usual.late_us() {

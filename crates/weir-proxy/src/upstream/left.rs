@@ -1,9 +1,12 @@
-//! Connections whose next answer nobody waits for, because its client has left (stage schedule). docs/pipelining-loss.md#loss-and-what-is-sent-again
+//! Connections whose next response is not awaited, because its client has left (stage schedule).
+//! docs/pipelining.md#loss-and-what-is-sent-again
 //!
-//! Called by [`super::cancel`] when a client leaves, behind each answer, and by the timer of a connection. What was not sent to the server
-//! is taken back at once. What was sent is awaited for [`LEFT_US`], because most answers come by then and a connection costs more than the
-//! rest of one; then the end of the connection tells the server. Where requests of others stand behind it, they move away first: when the
-//! answer is late and the budget of repetitions allows it. Bound: one look at a connection at a time.
+//! Called by [`super::cancel`] when a client leaves, behind each response, and by the timer of a
+//! connection. Requests that were not sent to the server are taken back at once. Responses to sent
+//! ones are awaited for [`LEFT_US`], because most come by then and a connection costs more than the
+//! rest of a response; then the end of the connection tells the server. Where requests of others
+//! are behind it, they move away first: when the response is late and the retry budget allows it.
+//! Bound: one check of a connection at a time.
 
 use super::agenda::Ending;
 use super::cancel::Cancelled;
@@ -16,19 +19,21 @@ use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 
-/// How long an answer is awaited whose client has left, while nobody waits behind it.
+/// How long a response is awaited whose client has left, while no other request waits behind it.
 const LEFT_US: u64 = 50_000;
-/// How soon a connection is looked at again whose next answer nobody wants, and behind which others wait that may not move.
+/// How soon a connection is checked again whose next response is unwanted, and behind which others
+/// wait that may not move.
 const LOOK_US: u64 = 250_000;
 
-/// The next answer of a connection may be one that nobody wants any more: looks after a while whether the connection has to end.
+/// The next response of a connection may be unwanted: checks after a while whether the connection
+/// has to end.
 #[inline]
 pub(super) fn watch_left(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
     if conn.wait.left_us == u64::MAX
         && let Some(front) = conn.entries.front().filter(|front| conn.is_ready() && !front.is_wanted())
     {
-        // What has moved away from behind a late answer has its own turn here soon.
+        // A request that has moved away from behind a late response has its own turn here soon.
         let patience_us = match front.moved {
             _ if conn.wait.rehearses => REHEARSAL_US,
             true => LATE_US_MAX,
@@ -43,7 +48,7 @@ pub(super) fn look_at(index: ConnKey, due_us: u64, pool: &mut Pool, cx: &mut Con
     pool.arm_conn(index, due_us, cx);
 }
 
-/// The time of [`watch_left`] is up. How the connection ends, if it has to.
+/// The time of [`watch_left`] is up. Returns how the connection ends, if it has to.
 pub(super) fn check_left(
     index: ConnKey,
     pool: &mut Pool,
@@ -73,8 +78,8 @@ pub(super) fn check_left(
     Some(Ending::ours(if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }))
 }
 
-/// The next answer of a connection is late, and may have no end: what stands behind it and was given up is forgotten, so that a client can't
-/// use up its streams on answers that don't come.
+/// The next response of a connection is late, and may have no end: cancelled requests behind it are
+/// forgotten, so that a client can't use up its streams on responses that don't come.
 pub(super) fn forget_given_up(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     for entry in pool.conns.at_mut(index).entries.iter_mut().skip(1).filter(|entry| entry.given_up) {
         (entry.cancelled, entry.given_up) = (true, false);
@@ -82,7 +87,8 @@ pub(super) fn forget_given_up(index: ConnKey, pool: &mut Pool, cx: &mut Context)
     }
 }
 
-/// Takes requests back that nobody wants and of which nothing was given to the driver. Whether there were any.
+/// Takes back unwanted requests of which nothing was given to the driver. Returns whether there
+/// were any.
 pub(super) fn retract_unwanted(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> bool {
     let conn = pool.conns.at_mut(index);
     let server = &mut pool.servers[conn.server];

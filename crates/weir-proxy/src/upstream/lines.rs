@@ -1,50 +1,52 @@
-//! What waits for the connections of one server: requests that may share one, requests that need one for themselves, and those of clients
-//! that hold up as many as they may ([`crate::upstream::server::Holders`]), which stand in nobody's way.
+//! The requests that wait for the connections of one server: those that may share one, those that
+//! need one for themselves, and those of clients that hold up as many as they may
+//! ([`crate::upstream::server::Holders`]), which are in no other request's way.
 //!
-//! The engine keeps one [`Lines`] a server. Each kind keeps its order; neither waits for the other, because what one of
-//! them needs is of no use to the other: a request that goes alone waits for a connection with nothing on it, the others for
-//! any that has room. Bound: the server's `capacity`, over both.
+//! The engine keeps one [`Lines`] a server. Each kind keeps its order; neither waits for the other,
+//! because their needs differ: a request that must be sent alone waits for a connection with
+//! nothing on it, the others for any that has room. Bound: the server's `capacity`, over both.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::request::pending_request::{ClientName, ExchangeId};
 use crate::upstream::queue::{Queue, Waiting};
 
-/// The lines in front of a server; those sent again stand at the front.
+/// The lines in front of a server; requests that are sent again are at the front.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     shared: Queue,
     alone: Queue,
     parked: Queue,
-    /// By client connection, in their order: what is parked of it. Some may have been cancelled.
+    /// By client connection, in their order: its parked requests. Some may have been cancelled.
     parked_of: BTreeMap<ClientName, VecDeque<ExchangeId>>,
 }
 
-/// Names in a list of parked requests from which on it is looked whether they still are.
+/// The number of names in a list of parked requests from which on it is checked whether they still
+/// are parked.
 const PARKED_LOOK_MIN: usize = 128;
 
 impl Lines {
-    /// The line of those that go alone, or of the others.
+    /// Returns the line of those that are sent alone, or of the others.
     pub(crate) fn line(&self, alone: bool) -> &Queue {
         if alone { &self.alone } else { &self.shared }
     }
 
-    /// The same to be changed.
+    /// The same, mutable.
     pub(crate) fn line_mut(&mut self, alone: bool) -> &mut Queue {
         if alone { &mut self.alone } else { &mut self.shared }
     }
 
-    /// All to be changed, those that are parked too.
+    /// Returns all, including parked ones, mutable.
     pub(crate) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
         [&mut self.shared, &mut self.alone, &mut self.parked].into_iter()
     }
 
-    /// Requests, those that are parked too.
+    /// Returns the number of requests, including parked ones.
     pub(crate) fn len(&self) -> usize {
         self.unparked() + self.parked.len()
     }
 
-    /// Requests that take what comes up.
+    /// Returns the number of requests that take a connection that comes up.
     pub(crate) fn unparked(&self) -> usize {
         self.shared.len() + self.alone.len()
     }
@@ -54,7 +56,7 @@ impl Lines {
         self.len() == 0
     }
 
-    /// Nothing waits for what comes up. Something may be parked.
+    /// Nothing waits for a connection that comes up. Something may be parked.
     pub(crate) fn is_calm(&self) -> bool {
         self.shared.is_empty() && self.alone.is_empty()
     }
@@ -64,7 +66,7 @@ impl Lines {
         self.line_mut(waiting.ask.traits.goes_alone()).push_back(waiting);
     }
 
-    /// One that was sent before goes first.
+    /// A request that was sent before is put first.
     pub(crate) fn push_front(&mut self, waiting: Waiting) {
         self.line_mut(waiting.ask.traits.goes_alone()).push_front(waiting);
     }
@@ -79,7 +81,8 @@ impl Lines {
         self.parked.push_back(waiting);
     }
 
-    /// What is parked of a client gets in line, so many at most and the first ones. Whether it is all of it.
+    /// Parked requests of a client get in line, the first `most` at most. Returns whether these are
+    /// all of them.
     pub(crate) fn unpark(&mut self, carrier: ClientName, most: u32) -> bool {
         let Some(names) = self.parked_of.get_mut(&carrier) else { return true };
         let mut released = Vec::new();
@@ -96,7 +99,7 @@ impl Lines {
         is_done
     }
 
-    /// Keeps only these.
+    /// Keeps only those for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
         self.queues().for_each(|queue| queue.retain(&mut keep));
     }
@@ -107,22 +110,22 @@ impl Lines {
         shared.into_iter().chain(alone).chain(parked).collect()
     }
 
-    /// What is parked.
+    /// Returns the parked requests.
     pub(crate) fn parked(&self) -> impl Iterator<Item = &Waiting> {
         self.parked.iter()
     }
 
-    /// All, those that are parked too.
+    /// Returns all, including parked ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Waiting> {
         self.iter().chain(self.parked())
     }
 
-    /// What takes what comes up, each kind in its order.
+    /// Returns the requests that take a connection that comes up, each kind in its order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
         self.shared.iter().chain(self.alone.iter())
     }
 
-    /// Which line has the request that was received first; None: nothing waits.
+    /// Returns which line has the request that was received first; None: nothing waits.
     pub(crate) fn oldest(&self) -> Option<bool> {
         let received_us = |line: &Queue| line.front().map(|waiting| waiting.ask.received_us);
         match (received_us(&self.shared), received_us(&self.alone)) {
@@ -170,7 +173,8 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// What is parked counts, stands in nobody's way, is found by its name, and comes back in its order.
+    /// Parked requests count, are in no other request's way, are found by their names, and come
+    /// back in their order.
     #[test]
     fn what_is_parked_comes_back() {
         let mut queue = Lines::default();
@@ -183,7 +187,7 @@ mod tests {
         assert_eq!(indexes(&queue), [9, 0, 2]);
         assert!(queue.unpark(ClientName::default(), u32::MAX));
         assert_eq!((indexes(&queue), queue.parked_of.len()), (vec![9, 0, 2, 3, 4], 0));
-        // Who asks and takes back has no list that grows.
+        // A client that keeps sending and cancelling has no list that grows.
         for index in 10..100_000 {
             queue.park(waiting(index, RequestFlags::PIPELINABLE));
             assert_eq!(queue.queues().filter_map(|queue| queue.cancel(id(index))).count(), 1);

@@ -1,5 +1,6 @@
-//! Another worker has lost everything, and begins anew ([`Engine::reborn`](crate::engine::Engine::reborn)): its clients are gone, and
-//! what this worker's clients had asked there goes again.
+//! Another worker has lost all its state, and restarts
+//! ([`Engine::reborn`](crate::engine::Engine::reborn)): its clients are gone, and requests that
+//! this worker's clients had there are sent again.
 
 use super::Upstreams;
 use super::left::watch_left;
@@ -12,7 +13,7 @@ use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingReq
 use crate::upstream::connection::ConnState;
 
 impl Upstreams {
-    /// Nobody waits any more for what this worker's clients asked here.
+    /// Requests of the clients of `worker` are not wanted here any more.
     pub(crate) fn forget_clients(&mut self, worker: u16, cx: &mut Context) {
         for server in self.pool.servers.iter_mut() {
             let before = server.waiting.len();
@@ -51,14 +52,16 @@ impl Upstreams {
         }
     }
 
-    /// Requests of clients here go again that the other one never read. Such moves are not limited.
+    /// Requests of clients here that the other worker never read are sent again. Such moves are not
+    /// limited.
     pub(crate) fn count_moves(&mut self, moved: &mut [(PendingRequest, Vec<u8>)], cx: &Context) {
         for (ask, _) in moved {
             let _ = self.groups.count_repetition(ask, false, true, false, &self.pool, cx);
         }
     }
 
-    /// What becomes of a request of a client here that was there: it goes again, or there is no answer.
+    /// Decides on a request of a client here that was there: it is sent again, or it gets no
+    /// response.
     pub(crate) fn judge_lost(&mut self, kept: RetryCopy, cx: &mut Context) -> Result<(PendingRequest, Vec<u8>), Cause> {
         let RetryCopy { mut ask, bytes } = kept;
         self.isolation.leave(&ask, cx);
@@ -76,7 +79,7 @@ impl Upstreams {
         for (ask, bytes) in again.into_iter().rev() {
             self.placing().place_again(ask, bytes, cx);
         }
-        // Requests of clients that are gone have made room, too.
+        // Requests of clients that are gone have made room as well.
         (0..self.groups.len() as u16).for_each(|upstream| self.agenda.serve(upstream));
         self.work_off(cx);
     }

@@ -1,7 +1,8 @@
 //! The part of one worker in the [concurrency limit](crate::cross::limit) of a server: it counts answers and applies the limit.
 //!
-//! A worker counts only while it has as many connections to the server as requests share, so there is no cost far from the limit. Bound:
-//! it reports at most [`ANSWERS`] answers late, or [`TOLD_US`].
+//! A worker counts only while it has as many connections to the server as requests share, so it
+//! costs nothing far from the limit. Bound: it reports at most [`ANSWERS`] answers late, or
+//! [`TOLD_US`].
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! A connection that has ended: what its end says about its server, and what becomes of each request that was on it.
+//! Handles a connection that has ended: what its end says about its server, and the fate of each
+//! request that was on it.
 //!
-//! Called by [`super::close`], which has the rest done. A request fails, goes back to the worker of its client, or has to be placed again;
-//! which of that is decided here, from how the connection ended and how far the request had come.
-//! docs/connections.md#trust-in-a-server, docs/retries.md.
+//! Called by [`super::close`], which has the rest done. A request fails, returns to the worker of
+//! its client, or has to be placed again. This module decides which, from how the connection ended
+//! and how far the request had come. docs/semantics.md §3a, §4.
 
 use std::collections::VecDeque;
 
@@ -53,9 +54,9 @@ pub(super) enum Loss {
 }
 
 impl Loss {
-    /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
-    /// `unsent`: nothing of the request was given to the driver, so that all of
-    /// it is still here, also what came of a body that is not kept.
+    /// Whether a request that was on the connection is sent again, and whether that counts as a
+    /// try; or its failure. `unsent`: nothing of the request was given to the driver, so that all
+    /// of it is still here, including the received part of a body that is not kept.
     fn verdict(self, ask: &mut PendingRequest, oldest: bool, unsent: bool) -> Result<bool, Cause> {
         if oldest && self == Loss::BadAnswer {
             Err(Cause::BadAnswer)
@@ -74,12 +75,12 @@ impl Loss {
     }
 }
 
-/// A connection that has ended: what was on it, and what its end says.
+/// A connection that has ended: its requests, and what its end says.
 pub(super) struct Lost {
     pub(super) server: ServerIndex,
     loss: Loss,
     why: UpstreamEnd,
-    /// It was nobody's own.
+    /// It belonged to no single client.
     pooled: bool,
     /// The server ended it while nothing was asked.
     at_rest: bool,
@@ -270,8 +271,8 @@ impl Lost {
         again
     }
 
-    /// What becomes of a request that was on a connection and whose answer somebody wants: it fails, goes back to its worker, or has
-    /// to be placed again. `refused`: its server seems to die of it.
+    /// The fate of a request that was on a connection and whose response is still wanted: it fails,
+    /// returns to its worker, or has to be placed again. `refused`: its server seems to die of it.
     fn reclaim(
         &self,
         entry: &Entry,
@@ -311,7 +312,8 @@ impl Lost {
         }
         let mut bytes = self.log.copy(entry.start, entry.len as usize);
         if is_streaming {
-            // The body that is not kept goes along as far as it has come; the rest follows when the request has its connection.
+            // The received part of an unkept body is sent along; the rest follows when the request
+            // has its connection.
             self.body.copy_to(&mut bytes);
             if self.body_done {
                 ask.traits = ask.traits.without(RequestFlags::STREAMING);

@@ -1,11 +1,13 @@
-//! Whole heads of answers inside the body of another one: a server that declares more than it sends lets the next answer, which
-//! is somebody else's, stand in the body of this one.
+//! Whole heads of responses inside the body of another one: if a server declares more than it
+//! sends, the next response, which belongs to another request, ends up in this body.
 //!
-//! The engine searches bodies behind whose request others stood ([`next_quote`]), holds back what may become a head, and
-//! compares each head that it finds with the answer's own ([`Print::is_like`]). A page that merely quotes HTTP has neither this
-//! moment's `Date` nor, where the server sends none, the fields of its answers. What a head may begin with at the end of a body is
-//! judged by what comes behind ([`judge_end`]). Bounds: each byte is looked at a bounded number of times; [`QUOTE_BYTES_MAX`]
-//! bytes are held back. RFC 9112 §6.3, §9.2; docs/hostile.md E12.
+//! The engine searches bodies of requests that others stood behind ([`next_quote`]), holds back
+//! text that may become a head, and compares each head that it finds with the response's own
+//! ([`Print::is_like`]). A page that merely quotes HTTP has neither this moment's `Date` nor, where
+//! the server sends none, the fields of its responses. At the end of a body, the possible beginning
+//! of a head is judged by the bytes behind it ([`judge_end`]). Bounds: each byte is looked at a
+//! bounded number of times; [`QUOTE_BYTES_MAX`] bytes are held back. RFC 9112 §6.3, §9.2;
+//! docs/hostile.md E12.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -13,27 +15,28 @@ use std::sync::LazyLock;
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-/// What every head of an answer begins with: it tells nothing of whose it is.
+/// The beginning of every response head: it does not tell which request it belongs to.
 pub(crate) const BEGINNING: &[u8] = b"HTTP/1.";
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BEGINNING));
 
 /// A head longer than this is not searched for to its end.
 pub(crate) const QUOTE_BYTES_MAX: usize = 16 * 1024;
-/// Answers that follow each other are not further apart than this.
+/// Consecutive responses are not further apart than this.
 const MOMENT_S: u64 = 5;
 
-/// What there is in a text of heads of answers.
+/// Heads of responses found in a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Quote {
     /// Nothing, and nothing that could become one.
     None,
-    /// What begins here may become one with further bytes.
+    /// The text from here may become one with further bytes.
     Partial(usize),
     /// Status line, fields and empty line.
     Whole(Range<usize>),
 }
 
-/// The first head of an answer in `text[from..]`, or what may become one at its end.
+/// Returns the first head of a response in `text[from..]`, or the beginning of a possible one at
+/// its end.
 pub(crate) fn next_quote(text: &[u8], from: usize) -> Quote {
     let mut at = from;
     while let Some(found) = FINDER.find(&text[at..]) {
@@ -50,18 +53,20 @@ pub(crate) fn next_quote(text: &[u8], from: usize) -> Quote {
     begun.map_or(Quote::None, |begun| Quote::Partial(text.len() - tail.len() + begun))
 }
 
-/// What `rest`, which stands behind a complete body whose last `held` bytes may begin a head of an answer, says of them.
+/// What the bytes behind a complete body show about its last bytes, which may begin a response
+/// head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// The body ends where its server says: the next answer begins there.
+    /// The body ends where its server says: the next response begins there.
     Body,
-    /// A head begins in the body: the next answer does not begin behind it.
+    /// A head begins in the body: the next response does not begin behind it.
     Head,
     /// More is needed.
     Unknown,
 }
 
-/// Judges the end of a body: `text[..inside]` is what was held back of it, the rest is what came behind.
+/// Judges the end of a body: `text[..inside]` is the part that was held back, the rest is what came
+/// behind.
 pub(crate) fn judge_end(text: &[u8], inside: usize) -> Verdict {
     let begins = match next_quote(text, 0) {
         Quote::Partial(at) => at < inside,
@@ -83,7 +88,7 @@ pub(crate) fn judge_end(text: &[u8], inside: usize) -> Verdict {
 /// Bytes of a version, a space and a status.
 const START_BYTES: usize = BEGINNING.len() + b"1 200".len();
 
-/// Whether a text begins, as far as it goes, like a head of an answer.
+/// Whether a text begins, as far as it reaches, like a head of a response.
 fn is_beginning(text: &[u8]) -> bool {
     let fits = |(at, byte): (usize, &u8)| match at {
         0..7 => *byte == BEGINNING[at],
@@ -94,10 +99,12 @@ fn is_beginning(text: &[u8]) -> bool {
     text.iter().take(START_BYTES).enumerate().all(fits)
 }
 
-/// Length of the head that `text` begins with; None: it is not complete.
+/// Returns the length of the head that `text` begins with; None: it is not complete.
 ///
 /// # Errors
-/// It is none: where to search on. What begins before that fails at the same place.
+///
+/// It is no head: where to continue the search. Anything that begins before that fails at the same
+/// place.
 fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
     if !is_beginning(text) {
         return Err(BEGINNING.len());
@@ -118,21 +125,21 @@ fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
     }
 }
 
-/// By what answers of one server at one moment are alike.
+/// Properties that the responses of one server at one moment have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Print {
     /// Names of its fields in their order.
     names: u64,
-    /// One of them is not of those that nearly every answer has.
+    /// One of them is not among those that nearly every response has.
     telling: bool,
-    /// Value of `Server`; 0: there is none.
+    /// Value of `Server`; 0: it has none.
     server: u64,
     /// `Date`, seconds since 1970.
     date_s: Option<u64>,
 }
 
 impl Print {
-    /// Of a head, as far as its lines are complete. With status line.
+    /// Returns that of a head, as far as its lines are complete. With status line.
     pub(crate) fn of(head: &[u8]) -> Print {
         let mut print = Print { names: BASIS, telling: false, server: 0, date_s: None };
         let mut rest = head;
@@ -160,8 +167,9 @@ impl Print {
         }
     }
 
-    /// Whether `other`, which stands in the body of this answer, is an answer of the same server at this moment. This one came
-    /// `age_s` seconds ago; `now_s` is the time by our own clock, seconds since 1970. `whole`: all its fields are known.
+    /// Whether `other`, a head in the body of this response, is a response of the same server at
+    /// this moment. This response came `age_s` seconds ago; `now_s` is the time by our own clock,
+    /// seconds since 1970. `whole`: all its fields are known.
     pub(crate) fn is_like(&self, other: &Print, age_s: u64, now_s: u64, whole: bool) -> bool {
         match (self.date_s, other.date_s) {
             (own_s, Some(date_s)) => {
@@ -186,8 +194,9 @@ fn mix(hash: u64, text: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a head is found wherever it stands and however it is cut, quickly; only one of this server at this moment is like
-    //! its answers. How: examples, all cuts, and the worst texts that we know.
+    //! Proves: a head is found wherever it is and however it is cut, quickly; only one of this
+    //! server at this moment is like its responses. How: examples, all cuts, and the worst texts
+    //! that we know.
 
     use proptest::prelude::*;
 
@@ -238,7 +247,7 @@ mod tests {
         assert_eq!(next_quote(&long, 0), Quote::None, "nothing is held for ever");
     }
 
-    /// The end of a body is where the next answer begins, if there is a choice.
+    /// The end of a body is where the next response begins, if there is a choice.
     #[test]
     fn ends_are_judged_by_what_follows() {
         let judge = |held: &[u8], rest: &[u8]| judge_end(&[held, rest].concat(), held.len());

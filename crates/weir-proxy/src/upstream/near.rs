@@ -1,7 +1,8 @@
-//! Which connections are near: this worker's core receives their packets. Where others are far, a worker that has only far ones makes
-//! them anew ([`Server::may_try_nearer`](crate::upstream::server::Server::may_try_nearer)).
+//! Which connections are near: this worker's core receives their packets. Where others are far, a
+//! worker that has only far ones replaces them
+//! ([`Server::may_try_nearer`](crate::upstream::server::Server::may_try_nearer)).
 //!
-//! Called when answers were read, and by the driver's answer. docs/pipelining.md.
+//! Called when responses were read, and by the driver's answer. docs/pipelining.md.
 
 use super::Upstreams;
 use super::agenda::Ending;
@@ -12,11 +13,12 @@ use crate::context::Context;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::ConnState;
 
-/// A far connection that answered fewer requests is not worth making anew.
+/// A far connection that answered fewer requests is not worth replacing.
 const FAR_ANSWERS_MIN: u64 = 10_000;
 
 impl Upstreams {
-    /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
+    /// The driver reports which core receives a connection's packets: this worker's (near) or
+    /// another; None: unknown.
     pub(crate) fn upstream_located(&mut self, token: u64, near: Option<bool>, cx: &mut Context) {
         let Some(index) = self.pool.conn_of(token) else { return };
         let conn = self.pool.conns.at_mut(index);
@@ -42,7 +44,8 @@ impl Upstreams {
 }
 
 impl Pool {
-    /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
+    /// Asks which core receives a connection's packets. Only a response shows it: a handshake is
+    /// the kernel's alone.
     pub(super) fn locate(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         if let Some(socket) = conn.socket {

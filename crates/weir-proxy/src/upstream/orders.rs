@@ -1,8 +1,9 @@
-//! What an operator orders of a server while weir runs: drain, disable, enable
-//! (docs/failover.md, `upstream/server_state.rs`).
+//! An operator's orders for a server while weir runs: drain, disable, enable (docs/semantics.md §6,
+//! `upstream/server_state.rs`).
 //!
-//! The caller tells every worker; each carries it out for its own connections. Nothing that is in flight is lost: it is
-//! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
+//! The caller informs every worker; each carries the order out for its own connections. No request
+//! in flight is lost: it is finished where it is, and requests that only wait move elsewhere if
+//! they can.
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
@@ -21,8 +22,8 @@ use crate::upstream::server_state::ServerState;
 pub(super) const NEVER_US: u64 = u64::MAX;
 
 impl Upstreams {
-    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and that it did not bear pipelining:
-    /// it may earn trust again.
+    /// The surplus answers of a server (by its place among those of all upstreams) are forgotten,
+    /// and its failure to tolerate pipelining: it may earn trust again.
     pub(crate) fn clear_surplus(&mut self, server: u32, cx: &mut Context) {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.pool.servers.get_mut(server) {
@@ -34,8 +35,9 @@ impl Upstreams {
         }
     }
 
-    /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
-    /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
+    /// Carries out an order for a server, named by its index over all upstreams of the plan; an
+    /// unknown one is ignored. Idempotent. A worker that restarts later finds the order in its
+    /// [`super::Hints`].
     pub(crate) fn order(&mut self, server: u32, order: Order, cx: &mut Context) {
         let server = ServerIndex::new(server);
         let Some(machine) = self.pool.servers.get_mut(server) else { return };
@@ -56,7 +58,8 @@ impl Upstreams {
     }
 }
 
-/// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
+/// Closes the connections of a disabled server that have nothing in flight. Requests that could not
+/// move elsewhere are served first.
 #[inline]
 pub(super) fn retire(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
     let machine = &pool.servers[server];
@@ -84,15 +87,15 @@ impl Pool {
         self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
     }
 
-    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
-    /// server that is draining is empty.
+    /// Returns the requests that wait for a server or are in flight to it on this worker's
+    /// connections: 0 on all workers, and a server that is draining is empty.
     pub(crate) fn load(&self, server: u32) -> usize {
         let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
         self.servers.get(ServerIndex::new(server)).map_or(0, requests)
     }
 
-    /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
-    /// not be reached is history.
+    /// Makes the connections that a server lacks and that are needed or kept, as fast as its pace
+    /// allows: earlier failures to reach it no longer count.
     pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {
         let now_us = cx.now_us;
         for position in 0..self.servers[server].conns.len() {

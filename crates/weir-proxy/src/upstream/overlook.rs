@@ -1,32 +1,37 @@
-//! Whether a server overlooks requests that came together with others: it answers one, and waits until there is more to read. gunicorn
-//! with threads does so (its worker is woken by the socket, and does not look at what it has read already).
+//! Whether a server overlooks requests that came together with others: it answers one, and waits
+//! until more data arrive. gunicorn with threads does so (its worker is woken by the socket, and
+//! does not check the data it has read already).
 //!
-//! The engine keeps one [`OverlookDetector`] a server and worker. When the next answer of a connection is silent for
-//! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such
-//! a server (`upstream/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
-//! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof. An answer that comes at another time doubles the
-//! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. A server that has
-//! answered the last one of [`CLEARED_MIN`] batches by itself is not suspected any more: then nothing is sent twice because of this. Bound: four numbers.
-//! docs/pipelining-stalls.md#overlooked-requests
+//! The engine keeps one [`OverlookDetector`] a server and worker. When the next response of a
+//! connection is silent for [`OverlookDetector::patience_us`] and up to twice as long, at random, a
+//! request is sent once more behind the others, which wakes such a server
+//! (`upstream/overlooked.rs`). A server that overlooks begins to answer within the usual time of
+//! its responses; one that is only slow does so by chance, at most one time in eight. So
+//! [`HITS_MIN`] in a row are proof. A response that comes at another time doubles the patience and
+//! restarts the count; one that comes without help, before anything was sent, only restarts it. A
+//! server that has answered the last request of [`CLEARED_MIN`] batches without help is not
+//! suspected any more: then nothing is sent twice because of this. Bound: four numbers.
+//! docs/pipelining.md#what-may-follow-what
 
 /// The least patience.
 const PATIENCE_US_MIN: u64 = 100_000;
-/// Patience grows up to this, or is as long as [`PATIENCE_FACTOR`] wants it.
+/// Patience grows up to this, or as far as [`PATIENCE_FACTOR`] requires.
 pub(crate) const PATIENCE_US_MAX: u64 = 2_000_000;
-/// Patience is so many times as long as an answer usually takes, at least.
+/// Patience is this many times as long as a response usually takes, at least.
 const PATIENCE_FACTOR: u64 = 8;
-/// An answer that usually takes less may take this.
+/// A response that usually takes less may take this.
 const USUAL_US_MIN: u64 = 5_000;
-/// While nobody knows how long answers take.
+/// The usual time while it is unknown how long responses take.
 const UNKNOWN_US: u64 = 60_000;
-/// Answers within this time of one that counted may have one reason: what a pause has held up comes at once.
+/// Responses within this time of one that counted may have the same cause: after a pause,
+/// everything it held up comes at once.
 const APART_US: u64 = 100_000;
-/// So many answers that begin as soon as a request was sent once more are no chance.
+/// This many responses that begin as soon as a request was sent once more are not chance.
 const HITS_MIN: u8 = 4;
-/// A server that answered the last one of so many batches overlooks none.
+/// A server that answered the last request of this many batches overlooks none.
 const CLEARED_MIN: u8 = 32;
 
-/// How often a server answered because something was sent, one time after the other, and how often not.
+/// How often in a row a server answered because something was sent, and how often not.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OverlookDetector {
     hits: u8,
@@ -36,16 +41,16 @@ pub(crate) struct OverlookDetector {
 }
 
 impl OverlookDetector {
-    /// For how long an answer is silent before something is sent. `late_us`: four times what answers usually take; `u64::MAX`: nobody
-    /// knows.
+    /// Returns how long a response may be silent before something is sent. `late_us`: four times
+    /// the usual time of responses; `u64::MAX`: unknown.
     pub(crate) fn patience_us(&self, late_us: u64) -> u64 {
         let least_us = usual_us(late_us).saturating_mul(PATIENCE_FACTOR).max(PATIENCE_US_MIN);
         let doubled_us = least_us.saturating_mul(1 << self.misses.min(16));
         doubled_us.min(PATIENCE_US_MAX.max(least_us))
     }
 
-    /// An answer begins, `after_us` after something was sent because it was silent. True: the server overlooks requests, and the
-    /// count begins anew.
+    /// A response begins, `after_us` after something was sent because it was silent. True: the
+    /// server overlooks requests, and the count starts again.
     pub(crate) fn on_answer(&mut self, late_us: u64, now_us: u64, after_us: u64) -> bool {
         if after_us > usual_us(late_us) {
             (self.hits, self.misses) = (0, self.misses.saturating_add(1));
@@ -63,7 +68,8 @@ impl OverlookDetector {
         proved
     }
 
-    /// The last one of several requests that were unanswered together was answered, though nothing was sent behind it.
+    /// The last of several requests that were unanswered together was answered, though nothing was
+    /// sent behind it.
     #[inline]
     pub(crate) fn on_last_answer(&mut self) {
         self.cleared = self.cleared.saturating_add(1);
@@ -79,20 +85,21 @@ impl OverlookDetector {
         self.cleared >= CLEARED_MIN
     }
 
-    /// An answer begins that was silent for long, before anything was sent because of that.
+    /// A response begins that was silent for long, before anything was sent because of that.
     pub(crate) fn on_own_answer(&mut self) {
         self.hits = 0;
     }
 }
 
-/// What an answer usually takes.
+/// The usual time of a response.
 fn usual_us(late_us: u64) -> u64 {
     if late_us == u64::MAX { UNKNOWN_US } else { (late_us / 4).max(USUAL_US_MIN) }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is proof and how patience grows. How: step by step, and with answers that come when they like.
+    //! Proves: which responses are proof and how patience grows. How: step by step, and with
+    //! responses that come at random times.
 
     use super::*;
 

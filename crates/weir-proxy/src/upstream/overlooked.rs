@@ -1,11 +1,14 @@
-//! Requests that a server overlooks. gunicorn with threads reads what came together, answers the first request, and waits until there is
-//! more to read; so the next one would be unanswered until the server closes the connection as idle.
+//! Requests that a server overlooks. gunicorn with threads reads requests that came together,
+//! answers the first, and waits until there is more to read; so the next one would be unanswered
+//! until the server closes the connection as idle.
 //!
-//! A safe request that was sent behind another one, and whose answer is silent for far longer than usual, is sent once more on the same
-//! connection: whatever has overlooked it is woken by that. The second answer is thrown away, and the connection is closed when nobody
-//! waits for it. When the first answer comes at once, again and again ([`crate::upstream::overlook`]), the server is doubted
-//! ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind others are helped without patience. Bound: once
-//! for each oldest request. docs/pipelining-stalls.md#overlooked-requests
+//! A safe request that was sent behind another, and whose response is silent for far longer than
+//! usual, is sent once more on the same connection: that wakes a server that has overlooked it. The
+//! second response is discarded, and the connection is closed when no request waits on it. When the
+//! first response comes at once, again and again ([`crate::upstream::overlook`]), the server is
+//! doubted ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind
+//! others are helped without patience. Bound: once for each oldest request.
+//! docs/pipelining.md#what-may-follow-what
 
 use super::agenda::Ending;
 use super::cancel::Cancelled;
@@ -25,8 +28,8 @@ use crate::upstream::server::Server;
 /// Spreads numbers that are close to each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. How the connection ends, if
-/// it has to.
+/// Checks whether the server may have overlooked the oldest request of a connection, or when that
+/// will be so. Returns how the connection ends, if it has to.
 pub(super) fn check_silence(
     index: ConnKey,
     pool: &mut Pool,
@@ -88,7 +91,7 @@ fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> 
     true
 }
 
-/// An answer begins that was waited for for long.
+/// A response begins that was waited for for long.
 #[cold]
 pub(super) fn judge_silence(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     let now_us = cx.now_us;
@@ -112,7 +115,8 @@ pub(super) fn judge_silence(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
 }
 
 impl Pool {
-    /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
+    /// A server is known not to tolerate pipelining: requests that may be overlooked are checked
+    /// without patience.
     pub(super) fn hurry_silent(&mut self, server: ServerIndex, cx: &mut Context) {
         for position in 0..self.servers[server].conns.len() {
             let index = self.servers[server].conns[position];
@@ -124,15 +128,16 @@ impl Pool {
 }
 
 impl UpstreamConn {
-    /// Whether nobody waits for anything on a connection.
+    /// Whether no request waits on a connection any more.
     pub(super) fn is_unwanted(&self) -> bool {
         !self.entries.iter().any(Entry::is_wanted)
     }
 }
 
 impl Server {
-    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
-    /// time can't be taken for one that came because of that.
+    /// Returns how long a response may be silent, and after how long something is sent, each time a
+    /// little different: so a response that takes its time can't be mistaken for one that came
+    /// because of that.
     fn silence_patience(&self, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
         let usual = &self.learned.usual;
         let late_us = usual.late_us();
@@ -145,7 +150,7 @@ impl Server {
         (patience_us, patience_us.saturating_add(random % patience_us))
     }
 
-    /// Whether a server is known not to bear pipelining.
+    /// Whether a server is known not to tolerate pipelining.
     fn is_cut_short(&self, now_us: u64) -> bool {
         self.learned.trust.penalty_for(now_us) == Some(Doubt::CutsShort)
     }

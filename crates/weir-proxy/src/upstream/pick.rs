@@ -9,24 +9,25 @@ use crate::base::keys::{ConnKey, ServerIndex};
 use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
 use crate::upstream::connection::UpstreamConn;
 
-/// What a server's connections do for a request.
+/// What a server's connections can do for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
-    /// The one at this position takes it.
+    /// The connection at this position takes it.
     At(usize),
-    /// This one would take it, but the answer under way there is late and nobody has seen that: it is to be marked, and another one looked
-    /// for.
+    /// This connection would take it, but the response under way there is late and was not marked
+    /// yet: it must be marked, and another connection looked for.
     Late(ConnKey),
-    /// None, until the rest of this one is over at that time, or another one is made.
+    /// None, until this connection has been idle until that time, or another is made.
     Rests(ConnKey, u64),
-    /// None, until this one has ended and is made anew: its server may be about to end it.
+    /// None, until this connection has been closed and replaced: its server may be about to close
+    /// it.
     Stale(ConnKey),
     /// None for now.
     Nothing,
 }
 
 impl View<'_> {
-    /// The connection that takes this request now, if there is one.
+    /// Returns the connection that takes this request now, if any does.
     #[inline]
     pub(super) fn pick(&self, server: ServerIndex, ask: &PendingRequest) -> Pick {
         let machine = &self.servers[server];
@@ -45,8 +46,9 @@ impl View<'_> {
         if self.is_overdue(index) { Pick::Late(index) } else { Pick::At(position) }
     }
 
-    /// Where clients are kept apart and all empty connections rest: which of them is waited for, when another one is made that may be there
-    /// sooner. None where nobody knows that the server works on more than one connection at a time.
+    /// Where clients are kept apart and all empty connections have to stay idle: returns which of
+    /// them is waited for, when another is being made that may be up sooner. None where it is
+    /// unknown whether the server works on more than one connection at a time.
     fn rest_to_await(&self, server: ServerIndex) -> Option<(ConnKey, u64)> {
         let machine = &self.servers[server];
         let comes = machine.positions.is_coming() || machine.may_grow(false);
@@ -61,27 +63,29 @@ impl View<'_> {
         Some((index, until_us))
     }
 
-    /// Of the connections that rest the one that has been empty for longest.
+    /// Of the idle connections, returns the one that has been empty for longest.
     fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
         let machine = &self.servers[server];
         machine.positions.resting().min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
     }
 
-    /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
-    /// its server may be about to close: one of those is made anew.
+    /// Returns an idle connection for a request that must be sent alone, `first` if that is good. A
+    /// request that can't be sent again is not put on one that its server may be about to close:
+    /// one of those is replaced.
     fn pick_fresh(&self, server: ServerIndex, ask: &PendingRequest, first: usize) -> Pick {
         let machine = &self.servers[server];
         let idle = (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
         let mut all = [first].into_iter().chain(idle);
         match all.find(|position| self.is_fresh(machine.conns[*position], ask)) {
             Some(position) => Pick::At(position),
-            // Where another one may be made, the request waits for that.
+            // Where another connection may be made, the request waits for that.
             None if machine.positions.coming_any() || machine.may_grow(true) => Pick::Nothing,
             None => Pick::Stale(machine.conns[first]),
         }
     }
 
-    /// An idle connection for a request in quarantine: one that has rested, for a suspect no other, so that its end is evidence.
+    /// Returns an idle connection for a request in quarantine: one that has been idle for a while,
+    /// and for a suspect no other, so that its end is evidence.
     pub(super) fn pick_quarantined(&self, server: ServerIndex, ask: &PendingRequest, suspect: bool) -> Option<usize> {
         let machine = &self.servers[server];
         let rested = |position: &usize| self.conns.at(machine.conns[*position]).is_rested(self.cx.now_us);
@@ -91,8 +95,8 @@ impl View<'_> {
         idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect))
     }
 
-    /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
-    /// end.
+    /// Whether a request may use this idle connection: one that can't be sent again does not use a
+    /// connection that its server may be about to close.
     pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest) -> bool {
         if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
             return true;
@@ -100,7 +104,7 @@ impl View<'_> {
         let conn = self.conns.at(index);
         let machine = &self.servers[conn.server];
         let rest_us = conn.rest_us(self.cx.now_us);
-        // Of late this server ended a connection behind an answer without a word.
+        // This server recently ended a connection behind a response without notice.
         let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
         let lives = conn.history.answers == 0
             || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(conn.history.answers));

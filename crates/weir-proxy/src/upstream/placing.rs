@@ -1,10 +1,13 @@
-//! Puts requests in the places that were chosen for them: what is new, what waits, what tries a suspended server and what goes alone (stage
-//! schedule). Where that is is said by [`super::choose`] and [`super::pick`], which change nothing; what has to be done for it is done here.
+//! Puts requests in the places that were chosen for them: new requests, waiting ones, those that
+//! try a suspended server and those that must be sent alone (stage schedule). [`super::choose`] and
+//! [`super::pick`] determine the place and change nothing; the changes are made here.
 //!
-//! [`Placing`] has what requests wait in and go onto: the pool, the upstreams, what belongs to clients, who is isolated, and what is to be
-//! sent. It puts a request into a line or onto a connection, and can have one made; it neither ends one nor knows what was answered. Where an
-//! idle connection has to end before a request gets a place, because its server may be about to close it and no other can be made, it notes
-//! that in the [`Agenda`], and whoever asked sees to that. docs/connections.md, docs/retries.md.
+//! [`Placing`] has what requests wait in and are sent on: the pool, the upstreams, the clients' own
+//! connections, the isolation, and the bytes to be sent. It puts a request into a line or onto a
+//! connection, and can request a new connection; it neither ends one nor sees responses. Where an
+//! idle connection has to end before a request gets a place, because its server may be about to
+//! close it and no other can be made, it notes that in the [`Agenda`], and the caller does it.
+//! docs/semantics.md §3, §4.
 
 use super::agenda::{Agenda, Ending};
 use super::choose::{Purpose, Way};
@@ -25,7 +28,7 @@ use crate::upstream::health::TRIAL_PATIENCE_US;
 use crate::upstream::queue::Waiting;
 use crate::upstream::server::Reach;
 
-/// Where a request goes now.
+/// Where a request is put now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// Onto this connection.
@@ -50,7 +53,8 @@ pub(super) struct Placing<'a> {
     pub(super) private: &'a mut PrivatePools,
     pub(super) isolation: &'a mut Isolation,
     pub(super) outbox: &'a mut Outbox,
-    /// Has a connection that was found and is not good for the request: it has to end, and another one is made in its place.
+    /// Has a connection that was found and is not good for the request: it has to end, and another
+    /// one is made in its place.
     pub(super) agenda: &'a mut Agenda,
 }
 
@@ -60,7 +64,8 @@ impl Placing<'_> {
         self.groups.view(self.pool, cx)
     }
 
-    /// Chooses the server, then what happens there. None: again, when the stale connection has ended.
+    /// Chooses the server, then what happens there. None: call it again when the stale connection
+    /// has ended.
     #[inline]
     pub(super) fn place(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
         if cx.is_private(ask.upstream)
@@ -87,7 +92,7 @@ impl Placing<'_> {
         Some(self.place_at(server, chosen.way, ask, cx))
     }
 
-    /// Servers have died of requests like this one: the next turn of the quarantine is for it.
+    /// Servers have died of such requests: this request takes the next turn of the quarantine.
     pub(super) fn place_suspect(&self, ask: &mut PendingRequest) -> Place {
         let group = &self.groups[usize::from(ask.upstream)];
         let any = (ask.serial % group.servers.len() as u64) as u16;
@@ -95,7 +100,7 @@ impl Placing<'_> {
         if self.isolation.is_full(ask.upstream) { Place::Refused(Cause::QueueFull) } else { Place::Quarantine }
     }
 
-    /// The client's own connection for a request, if there is one that is good for it.
+    /// The client's own connection for a request, if it has one that is good for it.
     fn place_on_own(&mut self, ask: &mut PendingRequest, cx: &Context) -> Option<Place> {
         let index = self.private.conn_for(ask, cx)?;
         let conn = self.pool.conns.at(index);
@@ -104,7 +109,8 @@ impl Placing<'_> {
         if !free || !machine.standing.accepts_bound() {
             return None;
         }
-        // A session that is bound elsewhere goes there: the connection that is made for it takes the place of this one.
+        // A session that is bound elsewhere is served there: its new connection replaces this
+        // connection.
         let bound_here = ask.bound == NOBODY || ask.bound == machine.index;
         if !bound_here && (ask.traits.has(RequestFlags::BOUND) || self.view(cx).is_bound_usable(ask)) {
             return None;
@@ -114,7 +120,8 @@ impl Placing<'_> {
         Some(Place::Conn(index))
     }
 
-    /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
+    /// Returns the place of a request that is to show whether a suspended server works again, when
+    /// a trial is due and may be this request.
     fn place_trial(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
         let trial = PendingRequest {
             traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
@@ -140,8 +147,8 @@ impl Placing<'_> {
         None
     }
 
-    /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
-    /// that must not be noticed doesn't wait for it.
+    /// A connection with nothing else on it, here or at another worker. None: not yet; one is made
+    /// if need be, because a request that must not be noticed doesn't wait for it.
     fn trial_place(
         &mut self,
         server: ServerIndex,
@@ -164,7 +171,7 @@ impl Placing<'_> {
         None
     }
 
-    /// Where at a server a request goes that gets there by this way.
+    /// Returns where at a server a request is put that gets there by this way.
     #[inline]
     fn place_at(&mut self, server: ServerIndex, way: Way, ask: &PendingRequest, cx: &mut Context) -> Place {
         match way {
@@ -177,7 +184,8 @@ impl Placing<'_> {
         }
     }
 
-    /// What came by mail goes onto this worker's own connections to a server, or nowhere.
+    /// A request that came by mail is put onto this worker's own connections to a server, or
+    /// nowhere.
     pub(super) fn place_mailed(&mut self, server: ServerIndex, ask: &mut PendingRequest, cx: &mut Context) -> Place {
         self.pool.servers[server].set_apart(ask);
         match self.view(cx).way(server, ask) {
@@ -189,7 +197,7 @@ impl Placing<'_> {
     /// Onto a connection of this worker, or in line for one.
     #[inline]
     fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Place {
-        // What is in quarantine needs a connection of its own kind.
+        // A request in quarantine needs a special connection.
         let machine = &self.pool.servers[server];
         if machine.waiting.line(ask.traits.goes_alone()).is_empty()
             && !ask.traits.has(RequestFlags::QUARANTINED)
@@ -210,8 +218,9 @@ impl Placing<'_> {
         Place::Queue(server)
     }
 
-    /// Another worker's connections serve what is asked here: the next requests have one of this worker's own, if the server keeps
-    /// connections for more than one answer, or if the other one has used up half of its part.
+    /// Another worker's connections serve the requests of this worker: later requests get one of
+    /// this worker's own, if the server keeps connections for more than one response, or if the
+    /// other worker has used up half of its part.
     fn prepare_own(&mut self, server: ServerIndex, other: u16, cx: &mut Context) {
         let machine = &self.pool.servers[server];
         if machine.limits.shared == 0 || machine.made() > 0 {
@@ -228,7 +237,8 @@ impl Placing<'_> {
 
     // ---- which connection ----
 
-    /// The position of the connection for the request that waits at a place in a line, if it may leave that.
+    /// Returns the position of the connection for the request that waits at a place in a line, if
+    /// it may leave that.
     pub(super) fn pick_waiting(
         &mut self,
         server: ServerIndex,
@@ -241,11 +251,12 @@ impl Placing<'_> {
             return self.pick_quarantined(server, at, cx);
         }
         let picked = self.pick(server, ask, cx);
-        // The one that is made anew in place of a stale one is waited for.
+        // The connection that replaces a stale one is waited for.
         if picked.is_none() && alone && !self.agenda.has_ends() { self.pick_kept(server, ask, cx) } else { picked }
     }
 
-    /// The position of the connection that takes this request now, if there is one; what has to be done first is done, or noted.
+    /// Returns the position of the connection that takes this request now, if any does; the
+    /// necessary preparations are made, or noted.
     #[inline]
     pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         loop {
@@ -267,8 +278,9 @@ impl Placing<'_> {
         }
     }
 
-    /// The connection for the request in quarantine that waits at a place in a server's line. A suspect gets one that is made anew for it
-    /// if need be. None: one is kept for it until it is good.
+    /// Returns the connection for the request in quarantine that waits at a place in a server's
+    /// line. For a suspect an existing one is replaced if need be. None: one is kept for it until
+    /// it is good.
     fn pick_quarantined(&mut self, server: ServerIndex, at: usize, cx: &mut Context) -> Option<usize> {
         let Waiting { ask, bytes } = self.pool.servers[server].waiting.line(true).get(at)?;
         let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
@@ -276,7 +288,8 @@ impl Placing<'_> {
         found.or_else(|| self.take_kept(server, &ask, suspect, cx))
     }
 
-    /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
+    /// The connection that is kept for a request that must be sent alone and can't get another one,
+    /// where no more can be made: once it is empty.
     fn pick_kept(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         let machine = &self.pool.servers[server];
         match machine.positions.coming_any() || machine.may_grow(true) {
@@ -285,7 +298,8 @@ impl Placing<'_> {
         }
     }
 
-    /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
+    /// The kept connection, once it was seen empty. One that is not good for this request is
+    /// replaced; `rests`: it must have been idle for a while.
     fn take_kept(&mut self, server: ServerIndex, ask: &PendingRequest, rests: bool, cx: &mut Context) -> Option<usize> {
         let position = self.pool.keep_one(server, cx)?;
         let index = self.pool.servers[server].conns[position];

@@ -1,10 +1,13 @@
-//! The servers of a worker and its connections to them, and the only writer of where a connection stands.
+//! The servers of a worker and its connections to them, and the only writer of a connection's
+//! state.
 //!
-//! Everybody else says what happened ([`Event`]); here follow from it the state, how many connections are up and how many requests are on
-//! them (of the server and in the counters), what the connection may take, and what other workers are told.
+//! All other code reports what happened ([`Event`]). From that this module derives the state, how
+//! many connections are up and how many requests are on them (of the server and in the counters),
+//! what the connection may take, and what it publishes to other workers.
 //!
-//! Invariants: a server's `ready` is the number of its connections that are up, `inflight` that of the entries on its connections, and the
-//! gauges are the sums of both ([`super::Upstreams::audit`]).
+//! Invariants: a server's `ready` is the number of its connections that are up, `inflight` that of
+//! the entries on its connections, and the gauges are the sums of both
+//! ([`super::Upstreams::audit`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::server::Server;
 
-/// Where a connection stands. Nobody but [`Pool::transition`] gives it another value than the first.
+/// The state of a connection. Only [`Pool::transition`] gives it another value than the first.
 #[derive(Debug, Default)]
 pub(crate) struct Standing(ConnState);
 
@@ -37,7 +40,7 @@ impl Standing {
     }
 }
 
-/// What has happened to a connection, or is decided of it.
+/// What has happened to a connection, or is decided about it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// It is to be made at this time; `u64::MAX`: when a request needs it, or an operator says so.
@@ -48,9 +51,9 @@ pub(super) enum Event {
     Connected,
     /// It is joined with the client of this exchange, and leaves its place.
     Joined(ExchangeId),
-    /// It is up no more. It is replaced or removed next.
+    /// It is no longer up. It is replaced or removed next.
     Ended,
-    /// Nothing is left of it, and the next one in its place is due at this time, if it is to be made.
+    /// Nothing is left of it, and its replacement is due at this time, if it is to be made.
     Gone { due_us: u64 },
 }
 
@@ -59,7 +62,7 @@ pub(super) enum Event {
 pub(super) struct Events(VecDeque<server_event::Event>);
 
 impl Events {
-    /// Notes one; what finds no room is counted.
+    /// Notes one; if it finds no room, it is only counted.
     pub(super) fn note(&mut self, server: ServerIndex, what: What, cx: &Context) {
         if self.0.len() < EVENTS_MAX {
             self.0.push_back(server_event::Event { server: server.number(), what });
@@ -68,7 +71,7 @@ impl Events {
         }
     }
 
-    /// The oldest.
+    /// Takes the oldest.
     pub(super) fn take(&mut self) -> Option<server_event::Event> {
         self.0.pop_front()
     }
@@ -86,12 +89,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Without servers.
+    /// Returns a pool without servers.
     pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Pool {
         Pool { conns: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
     }
 
-    /// What is worth a line in the log, oldest first. Call until None after each turn.
+    /// Returns what is worth a line in the log, oldest first. Call until None after each turn.
     pub(crate) fn take_event(&mut self) -> Option<server_event::Event> {
         self.events.take()
     }
@@ -144,7 +147,7 @@ impl Pool {
             }
             _ => {}
         }
-        // What leaves its place says nothing about it any more.
+        // A connection that leaves its place says nothing about it any more.
         if !matches!(event, Event::Joined(_) | Event::Ended) {
             server.refresh(conn, cx.now_us);
         }
@@ -153,8 +156,9 @@ impl Pool {
         }
     }
 
-    /// Lets the other workers know how many connections to a server are up here, and whether one can be made. Called by
-    /// [`Pool::transition`], and when the connections or the reach of a server have changed otherwise.
+    /// Publishes to the other workers how many connections to a server are up here, and whether one
+    /// can be made. Called by [`Pool::transition`], and when the connections or the reach of a
+    /// server have changed otherwise.
     pub(super) fn publish(&self, server: ServerIndex, cx: &Context) {
         let machine = &self.servers[server];
         // No other worker may use private ones.
@@ -163,8 +167,8 @@ impl Pool {
         }
     }
 
-    /// Notes a request on a connection whose log already has its bytes from `start` on. Always inlined: a request is large, and each
-    /// call copies it.
+    /// Notes a request on a connection with its bytes already in the log from `start` on. Always
+    /// inlined: a request is large, and each call copies it.
     #[inline(always)]
     pub(super) fn push(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
         let conn = self.conns.at_mut(index);
@@ -181,7 +185,7 @@ impl Pool {
     }
 }
 
-/// A connection and its server: what can be said of one of them that takes both.
+/// A connection and its server, for operations that need both.
 #[derive(Debug)]
 pub(super) struct Pair<'a> {
     pub(super) conn: &'a mut UpstreamConn,
@@ -189,18 +193,20 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Looks anew at what the connection may take. Call after anything about it changed.
+    /// Recomputes what the connection may take. Call it after anything about it has changed.
     #[inline]
     pub(super) fn refresh(&mut self, cx: &Context) {
         self.server.refresh(self.conn, cx.now_us);
     }
 }
 
-/// The answer to the oldest request of a connection to this server is complete: takes the request out.
+/// The response to the oldest request of a connection to this server is complete: takes the request
+/// out.
 #[inline]
 pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
     let (since_us, since, bytes) = (conn.next_since_us(), conn.wait.mark, conn.reply.body_bytes);
-    // How long it took to bring what its client did not take says nothing of the request.
+    // If its client was slow to read, the time that the response took says nothing about the
+    // request.
     let tells = conn.owner.is_none() && conn.wait.silence != Silence::Unread;
     let entry = conn.finish_answer(cx.now_us);
     let answered = u32::from(entry.is_some());
@@ -220,7 +226,7 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
     entry
 }
 
-/// A connection to this server ends, or becomes a tunnel: takes out what was asked on it.
+/// A connection to this server ends, or becomes a tunnel: takes out its requests.
 pub(super) fn take_requests(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
     let entries = std::mem::take(&mut conn.entries);
     server.inflight -= entries.len() as u32;

@@ -1,10 +1,11 @@
-//! Connections of one client or one request: `pool` pinned and per-request (stages schedule and forward).
-//! docs/pools.md.
+//! Connections of one client or one request: `pool` pinned and per-request (stages schedule and
+//! forward). docs/semantics.md §8.
 //!
-//! They are made when a request needs one and belong to the client's worker. A pinned one lives as long as its client: both end
-//! together, and one that its server ends between requests is made anew by the next request. Requests on them follow the same rules
-//! as on any other connection. How they are made is [`PrivatePools`](super::private_pool::PrivatePools)' affair; here is what follows for
-//! requests when one is there, or can't be.
+//! They are made when a request needs one and belong to the client's worker. A pinned one lives as
+//! long as its client: both end together, and if its server ends it between requests, the next
+//! request replaces it. Requests on them follow the same rules as on any other connection.
+//! [`PrivatePools`](super::private_pool::PrivatePools) makes them; this module handles the requests
+//! when a connection is up, or can't be made.
 
 use super::Upstreams;
 use super::agenda::Ending;
@@ -39,7 +40,7 @@ impl Upstreams {
         cx.actions.push_back(Action::ReceiveUpstream { socket });
         self.pool.transition(index, Event::Connected, cx);
         let machine = &mut self.pool.servers[server];
-        // Whether others can be made is told by those of the pool.
+        // Pooled connections show whether others can be made.
         let revived = machine.fresh.is_none() && machine.contact.on_private_connected();
         if machine.fresh.is_none() && machine.contact.take_told() {
             self.pool.events.note(server, What::Reachable, cx);
@@ -106,7 +107,7 @@ impl Upstreams {
     }
 }
 
-/// The address that a connect was to come from can't be used for it: from another port, or it has failed.
+/// A connect can't use its source address: it is made from another port, or it has failed.
 pub(crate) fn port_taken(all: &mut Upstreams, token: u64, cx: &mut Context) {
     let Some(index) = all.pool.conn_of(token) else { return };
     if all.private.dial_by_any_port(index, &mut all.pool, cx) {
@@ -119,7 +120,8 @@ pub(crate) fn port_taken(all: &mut Upstreams, token: u64, cx: &mut Context) {
 }
 
 impl PrivatePools {
-    /// Whether a server can't be reached from a client's own address, which says nothing of the server.
+    /// Whether a server can't be reached from a client's own address, which says nothing about the
+    /// server.
     fn is_of_other_family(&self, client: ClientKey, server: ServerIndex, pool: &Pool, cx: &Context) -> bool {
         let machine = &pool.servers[server];
         let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
@@ -140,7 +142,8 @@ impl PrivatePools {
         cx.post(id.worker, Mail::Joined { id, conn: pool.conn_id(index, cx) });
     }
 
-    /// The next round for what a client waits for, if that is due: its slot may be another's by now.
+    /// The next round for the request of a client, if that is due: its slot may be another's by
+    /// now.
     pub(super) fn retry(&mut self, client: ClientKey, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
         if self.attempt_of(client).is_some_and(|attempt| attempt.retry_us <= cx.now_us) {
             self.ask_servers_again(client, pool, groups, cx);
@@ -154,7 +157,8 @@ impl PrivatePools {
         }
     }
 
-    /// A request that lost its connection, or could have none, gets another one, if its client is still there.
+    /// A request that lost its connection, or could have none, gets another connection, if its
+    /// client is still there.
     pub(super) fn approach_chosen(
         &mut self,
         mut waiting: Waiting,
@@ -172,7 +176,7 @@ impl PrivatePools {
         }
     }
 
-    /// A server of the configuration can't be reached for what a client waits for.
+    /// A server of the configuration can't be reached for the request of a client.
     fn server_unreached(
         &mut self,
         (server, is_servers): (ServerIndex, bool),

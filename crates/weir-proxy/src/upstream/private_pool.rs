@@ -1,11 +1,14 @@
-//! What belongs to one client connection and to nobody else: its upstream connections, and the request that waits for a new one.
+//! The state that belongs to one client connection alone: its upstream connections, and the request
+//! that waits for a new one.
 //!
-//! Used with `pool` pinned and per-request and by the forward proxy. A client connection without any of it has none of this
-//! memory. [`PrivatePools`] owns it for all clients, and makes such connections: where a server has several addresses they are raced
-//! (RFC 8305 §5), and where all servers failed a request they are asked again after a while. What a connection that is made or lost means
-//! for requests is decided in [`super::private`]. Invariants: `parked` is the number of requests that wait for another round; each
-//! connection of a client that is no tunnel is in its `conns` or its attempts. Bounds: [`PrivatePool::conns`] by the number of upstreams, or
-//! by `destinations`; one request at a time waits. docs/pools.md, docs/forward.md.
+//! Used with `pool` pinned and per-request and by the forward proxy. A client connection without
+//! any of it uses none of this memory. [`PrivatePools`] owns it for all clients, and makes such
+//! connections: where a server has several addresses they are raced (RFC 8305 §5), and where all
+//! servers failed a request they are tried again after a while. [`super::private`] decides what the
+//! making or loss of a connection means for requests. Invariants: `parked` is the number of
+//! requests that wait for another round; each connection of a client that is no tunnel is in its
+//! `conns` or its attempts. Bounds: [`PrivatePool::conns`] by the number of upstreams, or by
+//! `destinations`; one request at a time waits. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,27 +33,28 @@ use crate::upstream::backoff::Backoff;
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::queue::Waiting;
 
-/// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
+/// How long one address is waited for before the next one is tried in parallel (Connection Attempt
+/// Delay, RFC 8305 §8).
 const NEXT_ADDRESS_US: u64 = 250_000;
 
-/// What belongs to one client connection.
+/// The state of one client connection.
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePool {
     /// Upstream connections that its requests use, the least recently used one first.
     pub conns: Vec<PrivateConn>,
     /// The request for which a connection is being made; one at a time.
     pub approach: Option<Box<ConnectAttempt>>,
-    /// Where its present request goes, where the upstream doesn't say that.
+    /// The destination of its present request, where the upstream doesn't determine that.
     pub destination: Option<Arc<Destination>>,
-    /// To whom that is charged.
+    /// The account that is charged for that.
     pub account: Account,
-    /// Whose the connection of its present request is said to be, where its servers are told or see it.
+    /// The identity that servers are given or see for the connection of its present request.
     pub whose: Option<Whose>,
-    /// A connection was asked to have the client's port; those after it have others.
+    /// One connection was asked to use the client's port; later ones use others.
     pub had_port: bool,
 }
 
-/// Whose connection it is, where it belongs to no pool.
+/// The owner of a connection that belongs to no pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     /// Slot of the client; it keeps that until its connections have ended.
@@ -68,9 +72,9 @@ pub(crate) struct PrivateConn {
     pub generation: u32,
     /// Index of its upstream in the plan.
     pub upstream: u16,
-    /// Where it leads to, as [`Destination::name`]; empty where the upstream says that.
+    /// Its destination, as [`Destination::name`]; empty where the upstream determines that.
     pub destination: Box<str>,
-    /// Whose it was said to be.
+    /// The identity that it was made for.
     pub whose: Option<Whose>,
 }
 
@@ -91,7 +95,7 @@ pub(crate) struct ConnectAttempt {
     pub timed_out: bool,
     /// Servers that could not be reached for it.
     pub tried: Tried,
-    /// When servers are asked again; `u64::MAX`: connects are under way.
+    /// When servers are tried again; `u64::MAX`: connects are under way.
     pub retry_us: u64,
 }
 
@@ -124,21 +128,21 @@ impl PrivatePool {
     }
 }
 
-/// What becomes of a request whose server can't be reached.
+/// What happens to a request whose server can't be reached.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unreached {
     /// No server can be.
     Over(ExchangeId),
-    /// Another server is asked.
+    /// Another server is tried.
     Now,
     /// Another round comes after a while.
     Later,
 }
 
-/// What becomes of a request after one connect for it has failed.
+/// What happens to a request after one connect for it has failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Another connect is under way, or nobody waits any more.
+    /// Another connect is under way, or no request waits any more.
     Waits,
     /// All addresses of the destination of a request have failed, one of them by its timeout if `timed_out`.
     NoAddress { request: ExchangeId, timed_out: bool },
@@ -155,7 +159,8 @@ pub(crate) struct PrivatePools {
 }
 
 impl PrivatePools {
-    /// A client has a request, for connections of its own if something is told of them.
+    /// A client has a request; it gets private connections if their destination or identity is
+    /// given.
     #[inline]
     pub(super) fn begin(&mut self, client: ClientName, private: Option<Private>) {
         let Some(private) = private else { return };
@@ -168,7 +173,7 @@ impl PrivatePools {
         self.by_client.get(client).is_some()
     }
 
-    /// Clients that have.
+    /// Returns the clients that have.
     pub(crate) fn clients(&self) -> impl Iterator<Item = ClientKey> {
         self.by_client.iter().map(|(client, _)| client)
     }
@@ -179,8 +184,8 @@ impl PrivatePools {
         self.by_client.get(client).map_or(&[], |pool| &pool.conns)
     }
 
-    /// A client's own connection that leads to where its request goes, and was said to be of whom it comes from: a proxy may speak for
-    /// several on one connection.
+    /// Returns a client's own connection to the destination of its request, made for the same
+    /// identity as the request: a proxy may act for several clients on one connection.
     pub(super) fn conn_for(&self, ask: &PendingRequest, cx: &Context) -> Option<ConnKey> {
         let own = self.by_client.get(ask.client.slot())?;
         let name = match cx.is_anywhere(ask.upstream) {
@@ -193,14 +198,14 @@ impl PrivatePools {
         own.conns.iter().find(is_good).map(|conn| conn.index)
     }
 
-    /// A client's connection is the one that was used last.
+    /// A client's connection was the last to be used.
     pub(super) fn touch(&mut self, client: ClientKey, index: ConnKey) {
         if let Some(own) = self.by_client.get_mut(client) {
             own.touch(index);
         }
     }
 
-    /// What a connection carries from now on is charged to whom its client's request is.
+    /// The bytes of a connection are charged to the account of its client's request from now on.
     #[inline]
     pub(super) fn charge(&self, conn: &mut UpstreamConn) {
         if let Some(owner) = conn.owner
@@ -210,7 +215,8 @@ impl PrivatePools {
         }
     }
 
-    /// The connection is the client's, for its next requests too unless it is for one only. Which one is to end for it, and why.
+    /// The connection is kept for the client's next requests, unless it is for one request only.
+    /// Returns which connection must end for it, and why.
     pub(super) fn keep(
         &mut self,
         client: ClientKey,
@@ -228,31 +234,31 @@ impl PrivatePools {
         let same = own.conns.iter().find(|conn| conn.upstream == upstream && conn.destination == destination);
         let replaced = same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
         own.conns.push(PrivateConn { index, generation, upstream, destination, whose: own.whose });
-        // The one that is kept now is the last.
+        // The last element is the one that is kept now.
         let oldest = own.conns.iter().find(|_| own.conns.len() > max).map(|conn| conn.index);
         let replaced = replaced.map(|conn| (conn, UpstreamEnd::Replaced));
         replaced.or(oldest.map(|conn| (conn, UpstreamEnd::LeastRecentlyUsed)))
     }
 
-    /// A client leaves: its connections, and what was being made for it is given up.
+    /// A client leaves: returns its connections, and abandons the connects for it.
     pub(super) fn leave(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> Vec<PrivateConn> {
         self.take_attempt(client, None, pool, cx);
         self.by_client.take(client).map(|own| own.conns).unwrap_or_default()
     }
 
-    /// Who a client's connections say that he is.
+    /// Returns the identity that a client's connections are made for.
     pub(super) fn whose(&self, client: ClientKey) -> Option<Whose> {
         self.by_client.get(client).and_then(|own| own.whose)
     }
 
-    /// Nothing more belongs to a client whose only connection was given away, if that is so.
+    /// Forgets the state of a client whose only connection was given away, if it has nothing else.
     pub(super) fn forget_empty(&mut self, client: ClientKey) {
         if self.by_client.get(client).is_some_and(|pool| pool.is_empty()) {
             self.by_client.take(client);
         }
     }
 
-    /// A connection is not its client's any more, because it became a tunnel or ended.
+    /// A connection does not belong to its client any more, because it became a tunnel or ended.
     pub(super) fn disown(&mut self, owner: Owner, index: ConnKey) {
         if let Some(own) = self.by_client.get_mut(owner.client) {
             own.forget(index);
@@ -273,7 +279,7 @@ impl PrivatePools {
 
     // ---- connections that are being made ----
 
-    /// Requests for which connections are being made.
+    /// Returns the requests for which connections are being made.
     pub(super) fn attempts(&self) -> impl Iterator<Item = &ConnectAttempt> {
         self.by_client.iter().filter_map(|(_, pool)| pool.approach.as_deref())
     }
@@ -304,7 +310,8 @@ impl PrivatePools {
         (attempt.waiting.ask.id == id).then_some(attempt)
     }
 
-    /// Has a connection to a server made for a request, after what was tried for it.
+    /// Starts making a connection to a server for a request, after the servers that were tried for
+    /// it.
     pub(super) fn approach(
         &mut self,
         server: ServerIndex,
@@ -337,7 +344,8 @@ impl PrivatePools {
         self.try_address(client, pool, cx);
     }
 
-    /// Begins a connect to the next address of what a client waits for. False: there is none.
+    /// Begins a connect to the next address for the request of a client. False: it has no further
+    /// address.
     fn try_address(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> bool {
         let Some(own) = self.by_client.get_mut(client) else { return false };
         let (whose, has_port) = (own.whose, !own.had_port);
@@ -370,8 +378,8 @@ impl PrivatePools {
         true
     }
 
-    /// The address that a connect was to come from can't be used for it. Where that was the client's own port another one will do, and the connect
-    /// is made again; else false.
+    /// A connect can't use its source address. If that was because of the client's port, the
+    /// connect is made again from another port; otherwise returns false.
     pub(super) fn dial_by_any_port(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> bool {
         let owner = pool.conns.at(index).owner;
         let Some(own) = owner.and_then(|owner| self.by_client.get_mut(owner.client)) else { return false };
@@ -392,7 +400,7 @@ impl PrivatePools {
         true
     }
 
-    /// A connect takes its time: the next address is tried beside it, once.
+    /// A connect takes its time: the next address is tried in parallel, once.
     pub(super) fn try_next_address(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
         let (conn, name) = (pool.conns.at(index), (index, pool.conns.generation(index)));
         let late = cx.now_us >= conn.contact.since_us + NEXT_ADDRESS_US;
@@ -403,7 +411,7 @@ impl PrivatePools {
         }
     }
 
-    /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
+    /// Removes the request that waits for a connection, and ends all connects for it but `winner`.
     pub(super) fn take_attempt(
         &mut self,
         client: ClientKey,
@@ -426,7 +434,7 @@ impl PrivatePools {
         Some(*attempt)
     }
 
-    /// A connect for one client has failed, and is gone: the next address is tried, if there is one.
+    /// A connect for one client has failed, and is gone: the next address is tried, if any is left.
     pub(super) fn connect_failed(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Failed {
         let name = (index, pool.conns.generation(index));
         let conn = pool.conns.at(index);
@@ -450,8 +458,9 @@ impl PrivatePools {
         }
     }
 
-    /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
-    /// another server, and when each has had its turn all of them later. `is_servers`: it is not for the client's own address, which says nothing of the
+    /// A server of the configuration can't be reached for the request of a client. Nothing was
+    /// sent, so the next step is no retry: another server, and when each has been tried all of them
+    /// later. `is_servers`: the cause is not the client's own address, which says nothing about the
     /// server and will be no better later.
     pub(super) fn unreached(
         &mut self,
@@ -472,7 +481,8 @@ impl PrivatePools {
         }
         let retries = cx.plan.upstreams[usize::from(ask.upstream)].connects_failed_max();
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
-        // One that was in use a moment ago may be starting again. Others may have found out already that it is of no use.
+        // One that was in use a moment ago may be restarting. Others may have found out already
+        // that it is of no use.
         let may_come = |server: &ServerIndex| {
             let machine = &pool.servers[*server];
             machine.standing.takes_new() && machine.contact.failures < retries
@@ -494,7 +504,7 @@ impl PrivatePools {
         Unreached::Later
     }
 
-    /// A server is back: who waits for the next round tries at once.
+    /// A server is back: requests that wait for the next round try at once.
     pub(super) fn retry_all(&mut self, cx: &mut Context) {
         if self.parked == 0 {
             return;
@@ -531,7 +541,8 @@ impl PrivatePools {
     }
 }
 
-/// Has a connect begun for a client, as who that is said to be; with his port where he may have it. Whether it is from that.
+/// Starts a connect for a client, with the client's identity, and with its port if it may use that.
+/// Returns whether it uses that port.
 fn dial(
     index: ConnKey,
     address: Location,

@@ -1,8 +1,10 @@
-//! One probe of a server: the request, and what its answer shows. And the streak of probes that decides.
+//! One probe of a server: the request, and what its response shows. And the streak of probes that
+//! decides.
 //!
-//! Used by the engine (`upstream/probes.rs`), which owns the connection and the time. A probe has a connection of its own and
-//! asks for its end (`Connection: close`), so that it shows what a new client would see. Bounds: [`ANSWER_BYTES_MAX`] of the
-//! answer, [`INTERIM_MAX`] interim ones. docs/failover.md.
+//! Used by the engine (`upstream/probes.rs`), which owns the connection and the time. A probe has a
+//! separate connection and requests its end (`Connection: close`), so that it shows what a new
+//! client would see. Bounds: [`ANSWER_BYTES_MAX`] of the response, [`INTERIM_MAX`] interim ones.
+//! docs/semantics.md §6.
 
 use sha2::{Digest, Sha256};
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
@@ -10,13 +12,13 @@ use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 use crate::cross::standing::ProbeFault;
 use crate::plan::{BodyCheck, HealthPlan};
 
-/// Bytes of an answer, head and body, that are looked at; a text to be found, or all of a body with a digest, must lie within
-/// them.
+/// Bytes of a response, head and body, that are examined; a text to be found, or all of a body with
+/// a digest, must be within them.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Interim answers that are skipped.
+/// Interim responses that are skipped.
 const INTERIM_MAX: u32 = 32;
 
-/// The request of a probe. `name` is the server's, for Host when none is configured.
+/// Returns the request of a probe. `name` is the server's, for Host when none is configured.
 pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {
     let host = plan.host.as_deref().unwrap_or(name);
     let (method, path) = (&plan.method, &plan.path);
@@ -24,7 +26,7 @@ pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The answer to one probe, as it comes.
+/// The response to one probe, as it comes.
 #[derive(Debug)]
 pub struct Probe {
     reader: ReplyReader,
@@ -40,21 +42,22 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Reads on. None: more must come; else the verdict.
+    /// Reads on. None: more must come; otherwise the verdict.
     pub fn feed(&mut self, bytes: &[u8], plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
         let room = ANSWER_BYTES_MAX.saturating_sub(self.received);
         let full = bytes.len() >= room;
         self.received += bytes.len();
         let input = self.reader.join(&bytes[..bytes.len().min(room)], limits);
         let verdict = input.and_then(|input| self.read(&input, plan, limits));
-        // What could still come is not looked at.
+        // Later bytes are not examined.
         if verdict.is_none() && full { Some(Err(self.too_long())) } else { verdict }
     }
 
-    /// The server closed its direction. The verdict.
+    /// The server closed its direction. Returns the verdict.
     ///
     /// # Errors
-    /// What the probe has against the server.
+    ///
+    /// The fault that the probe found.
     pub fn ended(&self, plan: &HealthPlan) -> Result<(), ProbeFault> {
         match &plan.expect_body {
             Some(check) if self.reader.ends_by_close() => {
@@ -109,7 +112,7 @@ impl Probe {
     }
 }
 
-/// What a streak of probes says.
+/// The result of a streak of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Suspend the server.
@@ -118,12 +121,12 @@ pub enum Verdict {
     Risen,
 }
 
-/// Probes in a row that speak against what holds.
+/// Consecutive probes that contradict the present state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Streak(u32);
 
 impl Streak {
-    /// Counts a probe, or what stands for one. `suspended`: what holds.
+    /// Counts a probe, or its substitute. `suspended`: the present state.
     pub fn note(&mut self, good: bool, suspended: bool, plan: &HealthPlan) -> Option<Verdict> {
         if good != suspended {
             self.0 = 0;
@@ -146,8 +149,9 @@ impl Streak {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: answers are judged by status and body in every framing, in pieces of every size and within the bound; streaks
-    //! follow rise and fall. How: tables, each answer cut everywhere.
+    //! Proves: responses are judged by status and body in every framing, in pieces of every size
+    //! and within the bound; streaks follow rise and fall. How: tables, each response cut
+    //! everywhere.
 
     use super::*;
 
@@ -156,7 +160,8 @@ mod tests {
         HealthPlan { expect_body: check, ..HealthPlan::default() }
     }
 
-    /// The verdict of an answer in two pieces; Err(Closed) and the like when the connection ends behind it.
+    /// The verdict of a response in two pieces; Err(Closed) and the like when the connection ends
+    /// behind it.
     fn judge(plan: &HealthPlan, answer: &[u8], cut: usize) -> Result<(), ProbeFault> {
         let mut probe = Probe::default();
         let limits = Limits::default();

@@ -1,9 +1,11 @@
-//! Active health: when a server is probed, on which connection, and what follows
-//! (docs/failover.md).
+//! Active health: when a server is probed, on which connection, and what follows (docs/semantics.md
+//! §6).
 //!
-//! The worker that judges a server probes it, nobody else; [`Health`] has its probes, and says what follows from them. A probe is not made while requests of clients to the same target have
-//! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most
-//! the time-out. The answer is judged by [`crate::upstream::probe`].
+//! Only the worker that judges a server probes it; [`Health`] has its probes, and decides what
+//! follows from them. A probe is not made while requests of clients to the same target have
+//! succeeded within the interval. A server is assumed to work at first. Bound: one connection a
+//! server at a time, for at most the time-out. The response is judged by
+//! [`crate::upstream::probe`].
 
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ const SOON_US: u64 = 1_000_000;
 /// The probes of one server.
 #[derive(Debug)]
 pub(super) struct Prober {
-    /// Grows with each probe and each pause, so that what is late is recognised.
+    /// Grows with each probe and each pause, so that late events are recognised.
     generation: u32,
     streak: Streak,
     /// The one under way.
@@ -49,7 +51,7 @@ impl Prober {
         Token::Probe { server, generation: ShortGeneration::of(self.generation) }.pack()
     }
 
-    /// What probes have shown so far was about another standing.
+    /// Earlier probes were about another standing.
     pub(super) fn forget_streak(&mut self) {
         self.streak = Streak::default();
     }
@@ -58,11 +60,12 @@ impl Prober {
 /// What is to be done now that the timer of a server's probes has come.
 #[derive(Debug, Clone, Copy)]
 enum Due {
-    /// The answer to the probe of this time may be waited for until then; but others make room for it.
+    /// The response to the probe of this time may be waited for until then; but others make room
+    /// for it.
     Late { begun_us: u64, until_us: u64 },
     /// A probe is made.
     Probe,
-    /// This is what came of the last one, or of what stands for it.
+    /// The outcome of the last probe, or of its substitute.
     Over(Result<(), ProbeFault>),
     /// Nothing.
     Nothing,
@@ -84,7 +87,8 @@ impl Health {
     fn begin_probing(&mut self, server: ServerIndex, plan: &HealthPlan, cx: &mut Context) {
         let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
         if judge_of(server, cx) == cx.worker {
-            // That of a server whose place this one has goes on, so that nothing late is taken for a timer or an answer of this one's.
+            // The old server's probe continues, so that no late event is taken for a timer or
+            // response of the new one.
             self.judged[server].prober.get_or_insert(prober).forget_streak();
         }
         let delay_us = mix(self.seed ^ u64::from(server.number())) % plan.interval_us.min(SOON_US);
@@ -95,7 +99,7 @@ impl Health {
         self.judged.get_mut(server).and_then(|judged| judged.prober.as_mut())
     }
 
-    /// The server of a probe that is still meant.
+    /// Returns the server of a probe that is still current.
     fn server_of(&self, token: u64) -> Option<ServerIndex> {
         let Some(Token::Probe { server, generation }) = Token::unpack(token) else { return None };
         let prober = self.judged.get(server)?.prober.as_ref()?;
@@ -110,7 +114,7 @@ impl Health {
         cx.wheel.insert(token, due_us);
     }
 
-    /// The timer of a server's probes has come: the pause is over, or the patience with one is.
+    /// The timer of a server's probes has fired: the pause is over, or the patience with one is.
     fn due(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Due {
         let plan = health_of(machine, cx);
         let begun_us = self.prober(server).filter(|prober| prober.probe.is_some()).map(|prober| prober.begun_us);
@@ -130,14 +134,14 @@ impl Health {
         }
     }
 
-    /// Whether clients have just had good answers to what a probe would ask.
+    /// Whether clients have just had good responses to what a probe would request.
     fn is_proved(&self, server: ServerIndex, machine: &Server, plan: &HealthPlan, cx: &Context) -> bool {
         let proved_us = self.hints.proved_us(server);
         let fresh = proved_us > 0 && cx.now_us.saturating_sub(proved_us) < plan.interval_us;
         machine.standing.suspension().is_none() && fresh
     }
 
-    /// `patience_us`: after how long others make room for its answer.
+    /// `patience_us`: after how long others make room for its response.
     fn begin_probe(&mut self, server: ServerIndex, machine: &Server, patience_us: u64, cx: &mut Context) {
         let Some(timeout_us) = health_of(machine, cx).map(|plan| plan.timeout_us) else { return };
         cx.counters.probes.add(1);
@@ -173,7 +177,7 @@ impl Health {
         true
     }
 
-    /// The server sent bytes: when the probe began, and what they say if that is all.
+    /// The server sent bytes: returns when the probe began, and its result if they are complete.
     fn read(
         &mut self,
         server: ServerIndex,
@@ -191,14 +195,14 @@ impl Health {
         Some((prober.begun_us, verdict?))
     }
 
-    /// What a probe says whose connection has ended in order.
+    /// Returns the result of a probe whose connection has ended in order.
     fn read_end(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Result<(), ProbeFault> {
         let probe = self.prober(server).and_then(|prober| prober.probe.as_ref());
         let verdict = probe.zip(health_of(machine, cx)).map(|(probe, health)| probe.ended(health));
         verdict.unwrap_or(Err(ProbeFault::Closed))
     }
 
-    /// A probe has come to its end. False: there is none.
+    /// A probe has come to its end. False: none was under way.
     fn end_probe(
         &mut self,
         server: ServerIndex,
@@ -216,13 +220,13 @@ impl Health {
         true
     }
 
-    /// Counts a result. After what follows from it comes the next pause.
+    /// Counts a result. The next pause comes after its consequences.
     fn note(&mut self, server: ServerIndex, machine: &Server, result: Result<(), ProbeFault>, cx: &Context) -> Shown {
         let suspended = machine.standing.suspension().is_some();
         let kept_out = suspended && cx.now_us < self.judged[server].kept_out_until_us;
         let (Some(health), Some(prober)) = (health_of(machine, cx), self.prober(server)) else { return Shown::Nothing };
         if kept_out && result.is_ok() {
-            // Clients have found it bad although probes like it, and not for the first time.
+            // Clients have found it bad although probes succeed, and not for the first time.
             return Shown::Nothing;
         }
         match (prober.streak.note(result.is_ok(), suspended, health), result) {
@@ -242,7 +246,8 @@ impl Health {
         self.arm_prober(server, cx.now_us + pause_us - pause_us / 10 + jitter_us, cx);
     }
 
-    /// A server that could not be reached can be again: what a probe says now is worth more than what one said before.
+    /// A server that could not be reached can be again: the result of a probe now is worth more
+    /// than that of an earlier one.
     pub(super) fn probe_soon(&mut self, server: ServerIndex, machine: &Server, cx: &mut Context) {
         let suspended = machine.standing.suspension().is_some();
         if suspended && self.prober(server).is_some_and(|prober| prober.probe.is_none()) {
@@ -257,7 +262,7 @@ impl Health {
         self.judged[server].prober.as_ref().is_some_and(|prober| prober.probe.is_some())
     }
 
-    /// Another server has the place of this one.
+    /// Another server replaces this server.
     pub(super) fn renew(&mut self, server: ServerIndex, pool: &Pool, cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
         self.forget(server, &plan.upstreams[usize::from(pool.servers[server].upstream)]);
@@ -284,7 +289,7 @@ impl Health {
         let server = self.server_of(token)?;
         let machine = &pool.servers[server];
         if result.is_ok() && cx.plan.upstreams[usize::from(machine.upstream)].is_tcp() {
-            // Nobody knows what else its servers understand.
+            // It is unknown what else its servers understand.
             return self.probe_done(server, Ok(()), pool, groups, cx);
         }
         if result.is_ok() && self.ask(server, machine, cx) {

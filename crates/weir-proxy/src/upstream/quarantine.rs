@@ -1,7 +1,9 @@
-//! How a request goes that has to go alone: when it is its turn ([`super::isolation`]), and on which connection (stage schedule).
+//! Sends the requests that must be sent alone: when it is their turn ([`super::isolation`]), and on
+//! which connection (stage schedule).
 //!
-//! A suspect gets one that has rested, so that its end is evidence. What goes alone and finds no empty connection where no more can be
-//! made has one kept for it. Called by [`super::schedule`], and at the end of the turn.
+//! A suspect gets one that has been idle for a while, so that its end is evidence. A request that
+//! must be sent alone and finds no empty connection where no more can be made has one kept for it.
+//! Called by [`super::schedule`], and at the end of the turn.
 
 use super::isolation::Next;
 use super::placing::Placing;
@@ -14,8 +16,8 @@ use crate::upstream::connection::ConnState;
 use crate::upstream::queue::Waiting;
 
 impl Placing<'_> {
-    /// Places what is due ([`Isolation::begin`](super::isolation::Isolation::begin)). At the end of a turn, so that nothing is sent from
-    /// the midst of other changes.
+    /// Places the requests that are due ([`Isolation::begin`](super::isolation::Isolation::begin)).
+    /// At the end of a turn, so that nothing is sent in the middle of other changes.
     pub(super) fn run_quarantine(&mut self, cx: &mut Context) {
         for upstream in 0..self.groups.len() {
             while let Some(next) = self.isolation.next(upstream, cx) {
@@ -32,8 +34,8 @@ impl Placing<'_> {
 }
 
 impl Pool {
-    /// The connection that is kept for one request: one that comes up soon, or else a new one, or the one that will be empty the
-    /// soonest.
+    /// Returns the connection that is kept for one request: one that comes up soon, or else a new
+    /// one, or the one that will be empty the soonest.
     pub(super) fn keep_one(&mut self, server: ServerIndex, cx: &mut Context) -> Option<usize> {
         if self.servers[server].kept.is_none()
             && !self.servers[server].positions.coming_any()
@@ -69,7 +71,7 @@ impl Pool {
         Some(chosen)
     }
 
-    /// Gives the kept connection back to everybody, unless something waits for it.
+    /// Gives the kept connection back to all requests, unless one waits for it.
     #[cold]
     pub(super) fn end_keeping(&mut self, server: ServerIndex, cx: &Context) {
         let machine = &mut self.servers[server];

@@ -1,15 +1,18 @@
-//! Requests that wait, oldest first, each of which can be taken out by its name at once, wherever it stands.
+//! Waiting requests, oldest first, each of which can be taken out by its name at once, wherever it
+//! is.
 //!
-//! Used for what waits for a server's connections and for what is in quarantine. A client that leaves takes everything back that
-//! it asked, and thousands may leave in one turn: looking for each of their requests would cost the square of their number.
+//! Used for requests that wait for a server's connections and for those in quarantine. A client
+//! that leaves takes back all its requests, and thousands may leave in one turn: searching for each
+//! of their requests would cost the square of their number.
 //!
 //! ```text
 //!   list    [ w3 ][ w4 ][ -- ][ w6 ]     -- was taken out from the middle: a hole
 //!   number    3     4     5     6        of the place; places maps names to numbers
 //!             ^first
 //! ```
-//! Holes neither stand at the front nor are there more than living requests and [`HOLES_MIN`]: then the list is closed up. So
-//! each operation costs a constant on average. The owner bounds the length.
+//! Holes are not at the front, and are not more numerous than living requests and [`HOLES_MIN`]:
+//! then the list is compacted. So each operation costs a constant on average. The owner bounds the
+//! length.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,7 +20,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::base::piece::Piece;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 
-/// Holes for which a list is not closed up.
+/// Holes for which a list is not compacted.
 const HOLES_MIN: usize = 64;
 
 /// A request that waits for a connection.
@@ -53,12 +56,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Requests.
+    /// Returns the number of requests.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -82,22 +85,22 @@ impl Queue {
         debug_assert!(before.is_none(), "a request waits once");
     }
 
-    /// The oldest.
+    /// Returns the oldest.
     pub(crate) fn front(&self) -> Option<&Waiting> {
         self.list.front()?.as_ref()
     }
 
-    /// The first place at or behind this one where a request stands.
+    /// Returns the first place at or behind `place` that has a request.
     pub(crate) fn next(&self, place: usize) -> Option<usize> {
         (place..self.list.len()).find(|place| self.list[*place].is_some())
     }
 
-    /// The request at a place, if there is one.
+    /// Returns the request at a place, if it has any.
     pub(crate) fn get(&self, place: usize) -> Option<&Waiting> {
         self.list.get(place)?.as_ref()
     }
 
-    /// The request of this name.
+    /// Returns the request of this name.
     pub(crate) fn find_mut(&mut self, id: ExchangeId) -> Option<&mut Waiting> {
         let number = *self.places.get(&id)?;
         self.list.get_mut(number.wrapping_sub(self.first) as usize)?.as_mut()
@@ -122,7 +125,7 @@ impl Queue {
         self.remove(number.wrapping_sub(self.first) as usize)
     }
 
-    /// Keeps those for which `keep` says so.
+    /// Keeps those for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
         for slot in &mut self.list {
             if let Some(waiting) = slot.take_if(|waiting| !keep(waiting)) {
@@ -142,7 +145,7 @@ impl Queue {
         self.list.iter().enumerate().filter_map(|(place, slot)| Some((place, slot.as_ref()?)))
     }
 
-    /// Restores what holds between operations.
+    /// Restores the invariants between operations.
     fn tidy(&mut self) {
         while let Some(None) = self.list.front() {
             self.list.pop_front();
@@ -166,7 +169,8 @@ impl IntoIterator for Queue {
     }
 }
 
-/// Hashes names of requests. They are slots of tables, which nobody outside chooses, so that one multiplication is enough.
+/// Hashes names of requests. They are slots of tables, and outsiders can't choose those, so that
+/// one multiplication is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Names(u64);
 
@@ -192,8 +196,9 @@ impl Hasher for Names {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Proves: a queue is a list, whatever is taken out of it and how; and that no history of it costs more than a constant for each
-    //! operation. How: generated histories beside a plain list; the length that the list may have.
+    //! Proves: a queue is a list, whatever is taken out of it and how; and that no history of it
+    //! costs more than a constant for each operation. How: generated histories beside a plain list;
+    //! the length that the list may have.
 
     use super::*;
     use crate::base::keys::{ExchangeKey, Key};
@@ -201,7 +206,7 @@ pub(crate) mod tests {
     use crate::request::pending_request::NOBODY;
     use proptest::prelude::*;
 
-    /// A request as it waits, for tests of what waits in.
+    /// A request as it waits, for tests of its users.
     pub(crate) fn request(id: ExchangeId, traits: RequestFlags, received_us: u64) -> Waiting {
         let ask = PendingRequest {
             id,
@@ -274,7 +279,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// As many as many clients with full pipelines have, from behind: what was a search through all of them each time.
+    /// As many requests as many clients with full pipelines have, from the back: a search would go
+    /// through all of them each time.
     #[test]
     fn all_leave_at_once() {
         let mut queue = Queue::default();

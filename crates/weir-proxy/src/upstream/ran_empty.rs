@@ -1,10 +1,11 @@
-//! Connections that ran empty: until everything that had arrived by then was read, and for a while where more may come, they take nothing,
-//! or others are preferred.
+//! Connections that ran empty: until everything that had arrived by then was read they take
+//! nothing, and for a while where more may come others are preferred.
 //!
-//! Should an answer be one too many, it shows now, while nobody's request can be given it (docs/pipelining.md). [`RanEmpty`] owns the lists
-//! of them, by the turn in which they ran empty; it asks the pool how they stand, opens them again, and says for which server something can
-//! be given out. Called when answers were read, and at the end of the turn. Bound: each connection is listed once a turn, and those of
-//! turns before as long as they stay empty.
+//! An answer too many shows now, while no request can be given it (docs/pipelining.md).
+//! [`RanEmpty`] owns the lists of them, by the turn in which they ran empty; it asks the pool for
+//! their state, opens them again, and returns the server for which something can be given out.
+//! Called when responses were read, and at the end of the turn. Bound: each connection is listed
+//! once a turn, and those of turns before as long as they remain empty.
 
 use super::agenda::Ending;
 use super::pool::Pool;
@@ -12,7 +13,7 @@ use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
 
-/// A connection that ran empty: its generation, and the number of its answers by then.
+/// A connection that ran empty: its generation, and the number of its responses by then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Emptied {
     index: ConnKey,
@@ -47,7 +48,7 @@ pub(super) struct RanEmpty {
 }
 
 impl RanEmpty {
-    /// A connection ran empty at a sync point. How it ends, if it has to.
+    /// A connection ran empty at a sync point. Returns how it ends, if it has to.
     pub(super) fn note_synced(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) -> Option<Ending> {
         if pool.pair(index).is_worn(cx) {
             return Some(Ending::ours(UpstreamEnd::Glitches));
@@ -56,7 +57,7 @@ impl RanEmpty {
         None
     }
 
-    /// A connection ran empty otherwise, and is to be looked at.
+    /// A connection ran empty otherwise, and is to be checked.
     #[inline]
     pub(super) fn note(&mut self, index: ConnKey, pool: &Pool) {
         self.emptied.push(Emptied::of(index, pool));
@@ -74,8 +75,8 @@ impl RanEmpty {
         std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied))
     }
 
-    /// One that ran empty at a sync point takes requests again, once everything that had arrived by then was read. For which server
-    /// there is room now.
+    /// One that ran empty at a sync point takes requests again, once everything that had arrived by
+    /// then was read. Returns for which server there is room now.
     #[inline]
     pub(super) fn reopen(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
@@ -92,8 +93,9 @@ impl RanEmpty {
         Some(server)
     }
 
-    /// One that ran empty before this turn: everything that had arrived by then was read, so that it takes requests again; it stays
-    /// listed while others are preferred to it. For which server there is room now.
+    /// One that ran empty before this turn: everything that had arrived by then was read, so that
+    /// it takes requests again; it remains listed while others are preferred to it. Returns for
+    /// which server there is room now.
     #[inline]
     pub(super) fn look(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
@@ -101,7 +103,7 @@ impl RanEmpty {
         }
         let conn = pool.conns.at_mut(ran.index);
         if conn.history.answers != ran.answers || !conn.entries.is_empty() {
-            // In use again, and listed anew if it has run empty since.
+            // In use again, and listed again if it has run empty since.
             return None;
         }
         let news = std::mem::take(&mut conn.rest.unseen);
@@ -118,7 +120,7 @@ impl RanEmpty {
         Some(server)
     }
 
-    /// When it has to be looked at the latest, as far as a request may wait for that.
+    /// Returns when it has to be checked at the latest, as far as a request may wait for that.
     #[inline]
     pub(super) fn due_us(&self, pool: &Pool, cx: &Context) -> Option<u64> {
         if !self.synced.is_empty() || self.is_awaited(pool) {

@@ -1,6 +1,7 @@
-//! Answers matched to the oldest unanswered request, and what follows from them (stage receive).
+//! Matches responses to the oldest unanswered request, and draws the consequences (stage receive).
 //!
-//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::close`]. RFC 9112 §9.2, §9.3.
+//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::close`]. RFC
+//! 9112 §9.2, §9.3.
 
 use std::ops::ControlFlow;
 
@@ -39,11 +40,11 @@ use crate::upstream::entry::Entry;
 use crate::upstream::misframing::BEGINNING;
 use crate::upstream::server::Reach;
 
-/// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
+/// Bytes of an unwanted response that are read to keep its connection; with more to come the connection is closed.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
 /// How long one of unknown length is read for that.
 const DISCARD_US: u64 = 1_000_000;
-/// An answer larger than this keeps others from being queued behind it.
+/// A response larger than this keeps others from being queued behind it.
 pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
 /// How many times as long as its last answers took is a rest for a connection that ran empty, and how long at most. When
@@ -51,14 +52,14 @@ pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 const REST_ANSWERS: u64 = 2;
 const REST_US_MAX: u64 = 100_000;
 
-/// How a connection stood when a receive came.
+/// The state of a connection when a receive came.
 #[derive(Clone, Copy)]
 struct Before {
     /// Since when the server has worked on the oldest request.
     since_us: u64,
     /// Nothing was answered on the connection since that was sent.
     first: bool,
-    /// Complete answers.
+    /// Complete responses.
     answers: u64,
     /// Unanswered requests.
     depth: u32,
@@ -77,7 +78,7 @@ impl Before {
     }
 }
 
-/// Whether the reading of a receive goes on. Broken off with how the connection ends, if it is not gone and has to.
+/// Whether reading a receive continues. If not, how the connection ends, unless it is gone or need not end.
 pub(super) type Reading = ControlFlow<Option<Ending>>;
 
 /// The connection ends.
@@ -85,14 +86,14 @@ fn broken(ending: Ending) -> Reading {
     Reading::Break(Some(ending))
 }
 
-/// What becomes of a connection behind answers.
+/// What happens to a connection behind responses.
 #[must_use]
 enum After {
     /// It ends.
     Ends(Ending),
-    /// It may have room for what waits.
+    /// It may have room for waiting requests.
     Open,
-    /// Nobody else's requests go onto it.
+    /// No other client's requests use it.
     Apart,
 }
 
@@ -123,7 +124,7 @@ impl Upstreams {
         self.pool.receive_again(token, cx);
     }
 
-    /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
+    /// Reads the bytes of a server, from where the last complete head ended, and acts on the result.
     pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
         let conn = self.pool.conns.at_mut(index);
         conn.reply.received_bytes += input.bytes.len() as u64;
@@ -170,7 +171,7 @@ impl Upstreams {
         }
     }
 
-    /// Goes through what a server sent until it is used up or the connection has to end, which is said.
+    /// Reads the bytes of a server until they are used up or the connection has to end, which is returned.
     #[inline]
     fn read_steps(
         &mut self,
@@ -228,7 +229,7 @@ impl Upstreams {
         ending
     }
 
-    /// The end of a body waits no longer for what comes behind it, if it does.
+    /// The end of a body waits no longer for the bytes behind it, if it does.
     pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let conn = self.pool.conns.at_mut(index);
         if !conn.withheld.bytes.is_empty() && conn.is_body_over() {
@@ -238,7 +239,7 @@ impl Upstreams {
         }
     }
 
-    /// What is held back was not followed by more for a while.
+    /// The bytes held back were not followed by more for a while.
     pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         self.end_wait(index, to, cx);
         if !self.pool.conns.is_occupied(index) {
@@ -257,7 +258,7 @@ impl Upstreams {
     }
 }
 
-/// Answers were complete within a receive: what that says about the server. How long each took.
+/// Responses were complete within a receive: what that says about the server. Returns how long each took.
 #[inline]
 fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> u64 {
     let conn = pool.conns.at(index);
@@ -282,7 +283,7 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
         machine.contact.reach = Reach::Proven;
     }
     machine.learned.note_answers(answer_bytes, answered);
-    // What waits because all connections are full would stand in line behind this one.
+    // Requests that wait because all connections are full would be in line behind this connection.
     let waiting = machine.waiting.unparked() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
     // How long a server takes that had to be asked twice is not what it usually takes, nor what it takes on a connection made for one request.
@@ -293,7 +294,8 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     elapsed_us / u64::from(answered)
 }
 
-/// Answers were complete within a receive, each of which took so long: whether the connection goes on, and takes requests.
+/// Responses were complete within a receive, each of which took this long: whether the connection continues, and takes
+/// requests.
 #[inline]
 fn look_behind(
     index: ConnKey,
@@ -321,7 +323,7 @@ fn look_behind(
     let conn = pool.conns.at(index);
     let machine = &pool.servers[server];
     if conn.history.pipelined && is_empty && machine.mode.share_client {
-        // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
+        // The next request may be another client's: it must not get a response still owed to this client.
         return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
     }
     if conn.gate.leftover && is_empty {
@@ -357,7 +359,7 @@ fn look_behind(
     }
 }
 
-/// A piece of the body of the oldest answer, or of a tunnel: delivered, or thrown away.
+/// A piece of the body of the oldest response, or of a tunnel: delivered, or discarded.
 pub(super) fn on_body(
     index: ConnKey,
     piece: Piece<'_>,
@@ -390,8 +392,8 @@ pub(super) fn on_body(
     Reading::Continue(())
 }
 
-/// So many bytes of an answer that nobody wants: a short rest is read, a long one costs the connection. Where nobody knows how
-/// long it is, as much is read before it is taken for long, for a second at most.
+/// Bytes of an unwanted response: a short remainder is read, a long one costs the connection. Where
+/// its length is unknown, the same amount is read before it is taken for long, for a second at most.
 fn discard(
     index: ConnKey,
     bytes: usize,
@@ -415,7 +417,7 @@ fn discard(
     broken(Ending::ours(if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }))
 }
 
-/// The oldest answer is complete; `rest` is what came behind it.
+/// The oldest response is complete; `rest` is the data behind it.
 fn on_end(
     index: ConnKey,
     rest: &[u8],
@@ -471,7 +473,7 @@ fn on_end(
     if goes_on && !(old && behind) {
         return Reading::Continue(());
     }
-    // Nobody looks at this connection after the receive.
+    // Nothing else handles this connection after the receive.
     let machine = &mut pool.servers[server];
     if pooled || machine.fresh.is_none() {
         machine.learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
@@ -479,7 +481,7 @@ fn on_end(
     if behind {
         pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
     }
-    // That weir won't go on with it says nothing about what the server did behind this answer.
+    // That weir stops using it says nothing about what the server did behind this response.
     broken(match announced {
         _ if once => Ending::ours(UpstreamEnd::PerRequest),
         true => Ending { loss: Loss::Announced, why: UpstreamEnd::ServerSaidClose },
@@ -487,14 +489,14 @@ fn on_end(
     })
 }
 
-/// Whether a body may come behind the answer to this request, where there is none: the server has done that before.
+/// Whether a body may come behind the response to this request, where none may follow: the server has done that before.
 fn may_stray(index: ConnKey, entry: &Entry, pool: &Pool) -> bool {
     let conn = pool.conns.at(index);
     let strays = entry.ask.traits.has(RequestFlags::HEAD) && pool.servers[conn.server].learned.strays;
     strays && !conn.wait.rehearses
 }
 
-/// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
+/// The response to the oldest request on this connection is complete: it is counted, and the requester is informed.
 pub(super) fn answer_ended(
     index: ConnKey,
     entry: &Entry,
@@ -510,13 +512,14 @@ pub(super) fn answer_ended(
     let took_us = cx.now_us.saturating_sub(entry.sent_us);
     machine.stats.latency.record(took_us);
     machine.note_answer(took_us, cx.now_us);
-    // A cancelled request may have been asked elsewhere: this is not the end of that answer.
+    // A cancelled request may have been sent elsewhere: this is not the end of that response.
     if !entry.cancelled {
         to.end(entry.ask.id, trailers, cx);
     }
 }
 
-/// The answer to the oldest request of a connection ends with that: what was held back of it is delivered. How the connection ends.
+/// The end of the connection ends the response to its oldest request: its held-back bytes are delivered. Returns how
+/// the connection ends.
 pub(super) fn answer_closed(
     index: ConnKey,
     pool: &mut Pool,

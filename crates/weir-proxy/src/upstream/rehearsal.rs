@@ -1,16 +1,19 @@
-//! Rehearsals: weir tries several requests at once with requests of its own before client requests depend on it (stage schedule).
+//! Rehearsals: weir tries several requests at once, which it makes itself, before client requests
+//! depend on it (stage schedule).
 //!
-//! A server that answers requests one at a time may still fail when several arrive together. Some servers execute only the first or only
-//! the last of them, and some crash. So once a server has given enough clean answers
-//! ([`Trust::wants_rehearsal`](crate::upstream::trust::Trust)), weir sends it GET, HEAD and GET for one target in a single send, on a
-//! connection that carries nothing else meanwhile. The server passes if it answers all three in order and with correct framing, each
-//! within [`REHEARSAL_US`], and keeps the connection open.
+//! A server that answers requests one at a time may still fail when several arrive together. Some
+//! servers execute only the first or only the last of them, and some crash. So once a server has
+//! given enough clean answers ([`Trust::wants_rehearsal`](crate::upstream::trust::Trust)), weir
+//! sends it GET, HEAD and GET for one target in a single send, on a connection that carries nothing
+//! else meanwhile. The server passes if it answers all three in order and with correct framing,
+//! each within [`REHEARSAL_US`], and keeps the connection open.
 //!
-//! weir picks a target that a client has just received with status 200, without credentials, and whose class is even
-//! ([`crate::upstream::class`]). A target that may be personal (it has a query, a cookie was sent, or a segment looks generated) must have been
-//! requested repeatedly; weir requests it without the cookie. `pipeline rehearse=` sets the target instead. A server that cannot be
-//! rehearsed is not pipelined. Bound: one rehearsal at a time for each server and worker, a target of [`TARGET_BYTES_MAX`].
-//! docs/pipelining-trust.md#rehearsal
+//! weir picks a target that a client has just received with status 200, without credentials, and
+//! whose class is even ([`crate::upstream::class`]). A target that may be personal (it has a query,
+//! a cookie was sent, or a segment looks generated) must have been requested repeatedly; weir
+//! requests it without the cookie. `pipeline rehearse=` sets the target instead. A server that
+//! cannot be rehearsed is not pipelined. Bound: one rehearsal at a time for each server and worker,
+//! a target of [`TARGET_BYTES_MAX`]. docs/pipelining.md#rehearsal
 
 use weir_http::{Fields, Limits, Method, Version};
 

@@ -44,7 +44,7 @@ impl Pool {
         self.servers.len()
     }
 
-    /// To whom connections are charged.
+    /// Returns the accounts that connections are charged to.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
         self.conns.keys().map(|index| self.conns.at(index).account)
     }

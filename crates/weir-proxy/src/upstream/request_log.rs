@@ -1,4 +1,5 @@
-//! The request log of one upstream connection: what was serialised for it and is not answered yet.
+//! The request log of one upstream connection: the requests that were serialised for it and are not
+//! answered yet.
 //!
 //! Offsets count bytes since the connection was made.
 //!
@@ -8,8 +9,8 @@
 //!   released when answered        flushed            end
 //! ```
 //!
-//! Answers come in order, so what is unanswered is always a suffix. A piece is immutable once flushed, because the kernel
-//! may still read it; it is freed when all requests in it are answered.
+//! Responses come in order, so the unanswered part is always a suffix. A piece is immutable once
+//! flushed, because the kernel may still read it; it is freed when all requests in it are answered.
 
 use std::collections::VecDeque;
 
@@ -45,12 +46,12 @@ impl RequestLog {
         self.len() == 0
     }
 
-    /// Where the next request is serialised to.
+    /// Returns the buffer that the next request is serialised into.
     pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
         &mut self.pending
     }
 
-    /// What is pending from an offset on.
+    /// Returns the pending bytes from an offset on.
     pub(crate) fn pending_from(&self, start: u64) -> &[u8] {
         let from = start.saturating_sub(self.flushed) as usize;
         self.pending.get(from..).unwrap_or_default()
@@ -61,13 +62,13 @@ impl RequestLog {
         self.pending.len()
     }
 
-    /// Takes `len` bytes from `start` on out of what is pending: those behind them move up.
+    /// Takes `len` bytes from `start` on out of the pending bytes: those behind them move up.
     pub(crate) fn cut(&mut self, start: u64, len: usize) {
         let from = (start - self.flushed) as usize;
         self.pending.drain(from..from + len);
     }
 
-    /// Takes what is pending to send it, and keeps it.
+    /// Takes the pending bytes to send them, and keeps them.
     pub(crate) fn flush(&mut self) -> Option<Bytes> {
         if self.pending.is_empty() {
             return None;
@@ -78,7 +79,7 @@ impl RequestLog {
         Some(piece)
     }
 
-    /// Frees the pieces that lie wholly below `answered`.
+    /// Frees the pieces that are wholly below `answered`.
     pub(crate) fn release(&mut self, answered: u64) {
         while let Some(piece) = self.kept.front() {
             let end = self.kept_start + piece.len() as u64;
@@ -90,7 +91,7 @@ impl RequestLog {
         }
     }
 
-    /// A copy of the bytes of one request, to send it elsewhere.
+    /// Returns a copy of the bytes of one request, to send it elsewhere.
     pub(crate) fn copy(&self, start: u64, len: usize) -> Vec<u8> {
         let mut copy = Vec::with_capacity(len);
         let mut at = self.kept_start;

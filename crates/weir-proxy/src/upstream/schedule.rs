@@ -1,4 +1,4 @@
-//! Which server and which connection a request goes to (stages schedule and forward).
+//! Chooses the server and the connection for a request (stages schedule and forward).
 
 use super::Upstreams;
 use super::crowded::watch_first;
@@ -16,8 +16,8 @@ use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
 impl Upstreams {
-    /// A request of a client of this worker, for which a server is chosen. `isolated`: servers have died of requests like it. `private`: its client's connections are
-    /// its own.
+    /// A request of a client of this worker, for which a server is chosen. `isolated`: servers have
+    /// died of such requests. `private`: its client has private connections.
     pub(crate) fn ask(
         &mut self,
         ask: &mut PendingRequest,
@@ -44,7 +44,7 @@ impl Upstreams {
         Asked::Here(None)
     }
 
-    /// A request that came by mail: it stays with this worker's connections.
+    /// A request that came by mail: it remains with this worker's connections.
     pub(crate) fn accept_mailed(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.with(RequestFlags::MAILED, true);
         let server = self.groups.server_of(&ask);
@@ -60,7 +60,7 @@ impl Upstreams {
         let gone = machine.ready == 0 && !machine.is_full() && !view.may_come_up_for(server, ask.received_us);
         let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
         if returns || unwanted && view.has_other(server) {
-            // Its asker did not know yet.
+            // Its sender did not know yet.
             ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
             if ask.traits.has(RequestFlags::QUARANTINED) {
                 self.isolation.send_home(ask, Fate::Unserved, bytes, cx);
@@ -83,14 +83,15 @@ impl Upstreams {
         self.work_off(cx);
     }
 
-    /// What a request gets a place by.
+    /// Returns the parts that place a request.
     #[inline]
     pub(super) fn placing(&mut self) -> Placing<'_> {
         let Upstreams { pool, groups, private, isolation, outbox, agenda, .. } = self;
         Placing { pool, groups, private, isolation, outbox, agenda }
     }
 
-    /// Chooses the server, then what happens there. Each time round a connection has ended.
+    /// Chooses the server, then what happens there. Each further round follows the end of a
+    /// connection.
     #[inline]
     fn place(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Place {
         loop {
@@ -116,7 +117,7 @@ impl Upstreams {
 }
 
 impl Placing<'_> {
-    /// Serialises a request to where it goes.
+    /// Serialises a request to its place.
     pub(super) fn put(
         &mut self,
         place: Place,
@@ -156,7 +157,8 @@ impl Placing<'_> {
         Asked::Here(None)
     }
 
-    /// Notes a request on a connection whose log already has its bytes from `start` on, and has them sent.
+    /// Notes a request on a connection with its bytes already in the log from `start` on, and has
+    /// them sent.
     #[inline]
     fn push_to_conn(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
         self.pool.push(index, ask, start, cx);
@@ -180,8 +182,9 @@ impl Placing<'_> {
         self.pool.note_placed(ask.id, index, cx);
     }
 
-    /// Gives waiting requests to connections as far as there is room, and has more made for the others; or says which connection is not
-    /// good any more. What waits is given out again when that has ended.
+    /// Gives waiting requests to connections as far as there is room, and has more made for the
+    /// others; or notes which connection is not good any more. The waiting requests are given out
+    /// again when that has ended.
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
         if self.pool.servers[server].kept.is_some() {
             self.pool.end_keeping(server, cx);
@@ -199,11 +202,11 @@ impl Placing<'_> {
         }
     }
 
-    /// Gives the next request of a line to a connection, or away. False: it has to wait. Only what is in quarantine may wait while
-    /// others of its line go on.
+    /// Gives the next request of a line to a connection, or away. False: it has to wait. Only a
+    /// request in quarantine may wait while others of its line continue.
     fn dispatch_one(&mut self, server: ServerIndex, alone: bool, cx: &mut Context) -> bool {
         let mut at = 0;
-        // What would be found now may be the one that has to end.
+        // A connection found now may be the one that has to end.
         while !self.agenda.has_ends() {
             let waiting = self.pool.servers[server].waiting.line(alone);
             at = waiting.next(at).unwrap_or(at);
@@ -248,7 +251,7 @@ impl Placing<'_> {
     }
 }
 
-/// A request by itself.
+/// Returns the bytes of a single request.
 fn serialised(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut bytes);

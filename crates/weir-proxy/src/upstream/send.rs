@@ -13,12 +13,13 @@ use crate::base::piece::Piece;
 use crate::context::Context;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 
-/// Which connections have something to send, and what else is to be done for them when the turn ends. A connection is in `dirty` once, and
-/// its mark says so.
+/// Which connections have something to send, and what else is to be done for them when the turn
+/// ends. A connection is in `dirty` at most once, and its mark says so.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     dirty: Vec<ConnKey>,
-    /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
+    /// Connections that received pipelined responses in this turn, and the bytes that had been
+    /// given to the driver by then.
     to_acknowledge: Vec<(ConnKey, u32, u64)>,
 }
 
@@ -32,13 +33,14 @@ impl Outbox {
         }
     }
 
-    /// A server may hold the next answer back until what came on a connection is acknowledged.
+    /// A server may hold the next response back until the bytes received on a connection are
+    /// acknowledged.
     #[inline]
     pub(super) fn acknowledge(&mut self, index: ConnKey, pool: &Pool) {
         self.to_acknowledge.push((index, pool.conns.generation(index), pool.conns.at(index).log.flushed()));
     }
 
-    /// The next send, or what else is to be done for what was received.
+    /// Returns the next send, or another action for received bytes.
     #[inline]
     pub(super) fn poll(&mut self, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Context) -> Option<Action> {
         while let Some(index) = self.dirty.pop() {
@@ -57,7 +59,8 @@ impl Outbox {
     }
 }
 
-/// The send that a connection wants, if any. A tunnel that both sides have ended is over with that.
+/// Returns the send that a connection wants, if any. A tunnel that both sides have ended is over
+/// with that.
 #[inline]
 fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Context) -> Option<Action> {
     if !pool.conns.is_occupied(index) {
@@ -97,8 +100,8 @@ fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Co
     Some(Action::SendUpstream { socket, out })
 }
 
-/// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
-/// wait for a send, so without one in this turn it is asked for.
+/// For a server that holds the next response back until the last one is acknowledged: the kernel
+/// lets the acknowledgement wait for a send, so without one in this turn it is requested.
 fn acknowledge(pool: &Pool, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
     if !pool.conns.holds(index, generation) {
         return None;
@@ -110,18 +113,20 @@ fn acknowledge(pool: &Pool, (index, generation, flushed): (ConnKey, u32, u64)) -
 }
 
 impl Upstreams {
-    /// The next send, or what else is to be done for what was received.
+    /// Returns the next send, or another action for received bytes.
     #[inline]
     pub(crate) fn poll_send(&mut self, cx: &mut Context) -> Option<Action> {
         self.outbox.poll(&mut self.pool, &mut self.cancelled, cx)
     }
 
-    /// What was sent to a server was taken (`ok`) or not. Whose tunnel it is, if it is one.
+    /// The driver has taken the bytes for a server (`ok`) or not. Returns the client's exchange if
+    /// it is a tunnel.
     pub(crate) fn upstream_sent(&mut self, token: u64, ok: bool, cx: &mut Context) -> Option<ExchangeId> {
         let index = self.pool.conn_of(token)?;
         let conn = self.pool.conns.at_mut(index);
         if !ok {
-            // Read first: answers that are already here are delivered, then the receive tells the end.
+            // Read first: responses that are already here are delivered, then the receive reports
+            // the end.
             conn.reply.persist = false;
             if conn.state() != ConnState::Tunnel {
                 let server = &mut self.pool.servers[conn.server];
@@ -174,7 +179,8 @@ impl Upstreams {
     }
 }
 
-/// Adds a request of weir's own to a connection whose log already has its bytes from `start` on. Its answer is thrown away.
+/// Adds a request of weir's own to a connection with its bytes already in the log from `start` on.
+/// Its response is discarded.
 pub(super) fn push_copy(
     index: ConnKey,
     ask: PendingRequest,
@@ -191,7 +197,7 @@ pub(super) fn push_copy(
     }
 }
 
-/// The log's bytes in front of a body's.
+/// Joins the log's bytes and those of a body, in this order.
 fn join(log: Bytes, body: Out) -> Vec<Bytes> {
     let mut list = vec![log];
     match body {
@@ -203,7 +209,8 @@ fn join(log: Bytes, body: Out) -> Vec<Bytes> {
 }
 
 impl Pool {
-    /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
+    /// Returns the connection for the body of a request: the one that its sender knows, or the one
+    /// that it has moved to.
     fn carrier_of_body(&self, id: ExchangeId, to: ConnId) -> Option<ConnKey> {
         let carries = |conn: &UpstreamConn| match conn.state() {
             ConnState::Tunnel => conn.tunnel.peer == Some(id),

@@ -1,10 +1,12 @@
-//! How long the answers of one server usually take, so that one that takes far longer is noticed while it is awaited.
+//! How long the responses of one server usually take, so that one that takes far longer is noticed
+//! while it is awaited.
 //!
-//! The engine keeps one [`SlowDetector`] a server and worker, and tells it of each receive that completes answers. Counted is the time for which
-//! an answer was the next one of its connection, not the time in line behind others. What is usual is the 95th percentile
-//! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
-//! Bound: 280 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers.
-//! docs/pipelining-stalls.md#late-responses
+//! The engine keeps one [`SlowDetector`] a server and worker, and reports each receive that
+//! completes responses. It counts the time for which a response was the next one of its connection,
+//! not the time in line behind others. The usual time is the 95th percentile of the last few
+//! thousand: the 99th is itself a late response when one in a hundred is, and that is when this is
+//! needed. Bound: 280 bytes; a few additions a receive, a pass over all classes every
+//! [`REVIEW_ANSWERS`] responses. docs/pipelining.md#what-may-follow-what
 
 use crate::base::log_buckets::Scale;
 use crate::upstream::overlook::OverlookDetector;
@@ -13,44 +15,46 @@ use crate::upstream::overlook::OverlookDetector;
 type Classes = Scale<1>;
 /// Classes of times, up to nearly an hour.
 const CLASSES: usize = 64;
-/// Answers after which the limit is computed anew.
+/// Responses after which the limit is computed again.
 const REVIEW_ANSWERS: u32 = 256;
-/// Answers after which it is computed for the first time; then after twice as many, and so on.
+/// Responses after which it is computed for the first time; then after twice as many, and so on.
 const FIRST_ANSWERS: u32 = 16;
-/// No answer is late before this as long as so few are known.
+/// No response is late before this as long as few are known.
 pub const UNSURE_US_MIN: u64 = 100_000;
-/// Answers after which the older ones count half.
+/// Responses after which the older ones count half.
 const MEMORY_ANSWERS: u32 = 4096;
-/// An answer is late when it takes so many times as long as usual...
+/// A response is late when it takes this many times as long as usual...
 const LATE_FACTOR: u64 = 4;
-/// ...and not before this: what a turn of a busy machine's scheduler takes would otherwise look like a slow server.
+/// ...and not before this: the time of a busy machine's scheduler turn would otherwise look like a
+/// slow server.
 pub const LATE_US_MIN: u64 = 20_000;
-/// One request in so many may be asked twice because of late answers, so that a server that is only slow for a while doesn't
-/// get its load multiplied.
+/// One request in this many may be sent twice because of late responses, so that a server that is
+/// only slow for a while doesn't get its load multiplied.
 const SHARE: u32 = 5;
-/// What may be saved up of that: as many requests as can stand on one connection behind a late answer.
+/// How much of that may be saved up: as many requests as can be on one connection behind a late
+/// response.
 const SAVED_MAX: u32 = 128;
 
-/// Times of one server's answers.
+/// Times of one server's responses.
 #[derive(Debug, Clone)]
 pub struct SlowDetector {
-    /// Answers by class of their time, the older ones in part.
+    /// Responses by class of their time, the older ones in part.
     counts: [u32; CLASSES],
     /// Sum of `counts`.
     total: u32,
-    /// Answers until the next review.
+    /// Responses until the next review.
     left: u32,
     /// `u64::MAX`: nothing is known.
     late_us: u64,
     moves: bool,
     /// Requests that may be moved, times [`SHARE`].
     saved: u32,
-    /// Whether what takes far longer was overlooked.
+    /// Whether requests with far slower responses were overlooked.
     pub(crate) overlook: OverlookDetector,
 }
 
 impl SlowDetector {
-    /// `moves`: whether anything may be moved away from behind a late answer.
+    /// `moves`: whether anything may be moved away from behind a late response.
     pub fn new(moves: bool) -> SlowDetector {
         SlowDetector {
             counts: [0; CLASSES],
@@ -63,8 +67,8 @@ impl SlowDetector {
         }
     }
 
-    /// Learns from a receive that completed `count` answers (at least 1), the first of which had been the next one for
-    /// `elapsed_us`.
+    /// Learns from a receive that completed `count` responses (at least 1), the first of which had
+    /// been the next one for `elapsed_us`.
     #[inline]
     pub fn on_answers(&mut self, elapsed_us: u64, count: u32) {
         self.counts[class(elapsed_us)] += 1;
@@ -78,12 +82,14 @@ impl SlowDetector {
         }
     }
 
-    /// From when on an answer is late, microseconds since it is the next one of its connection. `u64::MAX` while nothing is known.
+    /// Returns from when on a response is late, microseconds since it is the next one of its
+    /// connection. `u64::MAX` while nothing is known.
     pub fn late_us(&self) -> u64 {
         self.late_us
     }
 
-    /// How long the slowest thousandth of answers takes at least, microseconds; 0 while nothing is known.
+    /// Returns how long the slowest thousandth of responses takes at least, microseconds; 0 while
+    /// nothing is known.
     pub(crate) fn slowest_us(&self) -> u64 {
         let mut above = self.total / 1000;
         let slowest = self.counts.iter().rposition(|&count| {
@@ -94,12 +100,12 @@ impl SlowDetector {
         slowest.map_or(0, end_us)
     }
 
-    /// Whether anything may be moved away from behind a late answer.
+    /// Whether anything may be moved away from behind a late response.
     pub fn moves(&self) -> bool {
         self.moves
     }
 
-    /// Whether a request may be moved away from behind a late answer. Counts it.
+    /// Whether a request may be moved away from behind a late response. Counts it.
     pub fn may_move(&mut self) -> bool {
         let may = self.saved >= SHARE;
         self.saved -= if may { SHARE } else { 0 };
@@ -136,8 +142,9 @@ fn end_us(class: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is late follows the server, one slow answer in a hundred stays late, and moves stay a share of the
-    //! answers. How: examples, and a property against sorted lists.
+    //! Proves: the limit for late responses follows the server, one slow response in a hundred
+    //! remains late, and moves remain a share of the responses. How: examples, and a property
+    //! against sorted lists.
 
     use proptest::prelude::*;
 
@@ -176,7 +183,8 @@ mod tests {
         assert!((1_000..=2_000).contains(&often(3_000)), "{}", often(3_000));
     }
 
-    /// Answers that come together count as many, so that batches don't make slow ones look frequent.
+    /// Responses that come together count as many, so that batches don't make slow ones look
+    /// frequent.
     #[test]
     fn batches_count_each_answer() {
         let mut usual = SlowDetector::new(true);
@@ -203,7 +211,7 @@ mod tests {
             usual.on_answers(50, 4);
             moved += (0..4).filter(|_| usual.may_move()).count();
         }
-        // What is saved at first comes on top.
+        // The moves saved at first come on top.
         assert!((7_900..=8_000).contains(&(moved - SAVED_MAX as usize)), "{moved}");
         let mut idle = after(vec![50; 100_000]);
         assert_eq!((0..1_000).filter(|_| idle.may_move()).count() as u32, SAVED_MAX);

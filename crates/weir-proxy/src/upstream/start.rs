@@ -1,4 +1,4 @@
-//! The machines of the servers' side as they begin, and what goes on at the ends of turns.
+//! The initial machines of the servers' side, and the work at the ends of turns.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ use crate::observe::server_stats::ServerStats;
 use crate::plan;
 
 impl Upstreams {
-    /// All servers of the plan, each of which counts into the one of `stats` at its slot, with the connections that are kept to them due to be made.
+    /// Returns all servers of the plan, with the connections that are kept to them due to be made.
+    /// Each counts into the entry of `stats` at its slot.
     pub(crate) fn new(hints: Arc<Hints>, stats: &[Arc<ServerStats>], seed: u64, cx: &mut Context) -> Upstreams {
         let plan = Arc::clone(&cx.plan);
         let isolation = Isolation::new(hints.servers(), Arc::clone(&hints));
@@ -48,7 +49,7 @@ impl Upstreams {
         all
     }
 
-    /// What was put off to the end of the turn.
+    /// Does the work that was put off to the end of the turn.
     pub(crate) fn settle(&mut self, cx: &mut Context) {
         if self.cancelled.sweep(&self.pool, cx) {
             self.isolation.sweep(cx);
@@ -71,7 +72,7 @@ impl Upstreams {
         self.groups.publish_loads(&self.pool, cx);
     }
 
-    /// When this side wants to be called again at the latest, timers aside.
+    /// Returns when this side wants to be called again at the latest, timers aside.
     pub(crate) fn next_deadline(&self, cx: &Context) -> Option<u64> {
         let isolation_us = Some(self.isolation.due_us()).filter(|due_us| *due_us < u64::MAX);
         self.ran_empty.due_us(&self.pool, cx).into_iter().chain(isolation_us).min()
@@ -79,7 +80,7 @@ impl Upstreams {
 }
 
 impl Pool {
-    /// A server with the connections that are kept to it.
+    /// Adds a server with the connections that are kept to it.
     pub(super) fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
         let server = self.servers.next();
         let machine = machine(server, [upstream, index], stats, &self.hints, cx);
@@ -93,7 +94,7 @@ impl Pool {
     }
 }
 
-/// What the plan says of a server, without connections.
+/// Returns a server as the plan describes it, without connections.
 pub(super) fn machine(
     server: ServerIndex,
     [upstream, index]: [usize; 2],
@@ -125,7 +126,7 @@ pub(super) fn machine(
         machine.contact.retired = true;
     }
     if plan.servers[index].connections_min == 0 {
-        // Nobody finds out before a request needs it.
+        // It is not tested before a request needs it.
         machine.contact.reach = Reach::Proven;
     }
     machine

@@ -1,9 +1,11 @@
-//! What speaks against a server, and what follows when it is suspended, comes back, or is tried
-//! (docs/failover.md).
+//! Evidence against a server, and the consequences when it is suspended, comes back, or is tried
+//! (docs/semantics.md §6).
 //!
-//! Where no probes are configured a suspended server comes back through a trial: after a pause one request of a client goes to it, alone
-//! on a connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer. [`Health`] changes the standing of a
-//! server and tells the other workers; that a standing has become worse ([`Worse`]) it says to whoever has the requests that wait there.
+//! Where no probes are configured a suspended server comes back through a trial: after a pause one
+//! request of a client is sent to it, alone on a connection. When its response is bad as well, the
+//! request is sent elsewhere, and the next pause is longer. [`Health`] changes the standing of a
+//! server and informs the other workers; if a standing has become worse, it returns that
+//! ([`Worse`]) for the owner of the requests that wait there.
 
 use super::Upstreams;
 use super::cancel::Cancelled;
@@ -19,7 +21,7 @@ use crate::observe::server_event::What;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::health::Symptom;
 
-/// A server whose standing has become worse: what waits there is to leave
+/// A server with a standing that has become worse: requests that wait there are to leave
 /// ([`Placing::stand_down`](super::placing::Placing::stand_down)).
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +34,11 @@ impl From<Option<Worse>> for Then {
 }
 
 impl Health {
-    // ---- what speaks against a server ----
+    // ---- evidence against a server ----
 
-    /// The final answer to the oldest request of a connection, which is to this server, has a status that health wants to know of. With
-    /// it whether the request is to be asked elsewhere.
+    /// The final response to the oldest request of a connection, which is to this server, has a
+    /// status that health is interested in. Also returns whether the request is to be sent
+    /// elsewhere.
     pub(super) fn on_notable_answer(
         &mut self,
         server: ServerIndex,
@@ -63,7 +66,7 @@ impl Health {
         (None, false)
     }
 
-    /// A connection with a request on it was lost through the server's doing.
+    /// A connection with a request on it was lost because of the server.
     pub(super) fn on_loss(
         &mut self,
         server: ServerIndex,
@@ -78,7 +81,7 @@ impl Health {
         self.fault(server, rule as u8, pool, groups, cx)
     }
 
-    /// A server did what a rule counts.
+    /// A server did something that a rule counts.
     fn fault(
         &mut self,
         server: ServerIndex,
@@ -108,7 +111,7 @@ impl Health {
         self.suspend(server, cause, pool, groups, cx)
     }
 
-    // ---- what the judge decided ----
+    // ---- decisions of the judge ----
 
     pub(super) fn suspend(
         &mut self,
@@ -149,7 +152,7 @@ impl Health {
         }
     }
 
-    /// A trial of a suspended server has come to nothing, if this was one.
+    /// A trial of a suspended server has failed, if this request was one.
     pub(super) fn end_trial(&mut self, ask: &PendingRequest, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
         if ask.traits.has(RequestFlags::TRIAL) {
             self.trial_ended(groups.server_of(ask), false, pool, groups, cx);
@@ -164,7 +167,7 @@ impl Health {
         if good { self.resume(server, pool, groups, cx) } else { self.on_bad_trial(server, cx) }
     }
 
-    /// Another worker says something of a server.
+    /// Another worker reports something about a server.
     fn on_news(
         &mut self,
         server: ServerIndex,
@@ -183,19 +186,19 @@ impl Health {
     }
 }
 
-/// A server is suspended, as its judge says.
+/// A server is suspended, by decision of its judge.
 fn suspended(server: ServerIndex, suspension: Suspension, pool: &mut Pool, groups: &mut Groups) -> Option<Worse> {
     let machine = &mut pool.servers[server];
     if !machine.standing.suspend(suspension) {
         return None;
     }
-    // The answer to a trial is of interest whatever it is.
+    // The response to a trial is of interest whatever it is.
     machine.notable_from = 0;
     groups[usize::from(machine.upstream)].suspended += 1;
     Some(Worse(server))
 }
 
-/// A server is taken back, as its judge says.
+/// A server is taken back, by decision of its judge.
 fn resumed(server: ServerIndex, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
     let machine = &mut pool.servers[server];
     if machine.standing.resume() {
@@ -208,7 +211,7 @@ fn resumed(server: ServerIndex, pool: &mut Pool, groups: &mut Groups, cx: &mut C
 }
 
 impl Pool {
-    /// A worker that has begun anew learns what health has found.
+    /// A worker that has restarted learns what health has found.
     pub(crate) fn tell_suspensions(&self, worker: u16, cx: &mut Context) {
         for server in self.servers.keys().iter() {
             if let Some(suspension) = self.servers[server].standing.suspension() {
@@ -219,13 +222,14 @@ impl Pool {
 }
 
 impl Upstreams {
-    /// Another worker says something of a server.
+    /// Another worker reports something about a server.
     pub(crate) fn on_health(&mut self, server: ServerIndex, news: HealthNews, cx: &mut Context) {
         let worse = self.health.on_news(server, news, &mut self.pool, &mut self.groups, cx);
         self.act(worse, cx);
     }
 
-    /// The final answer to the oldest request of a connection has a status that health wants to know of.
+    /// The final response to the oldest request of a connection has a status that health is
+    /// interested in.
     #[cold]
     pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
         let Upstreams { health, pool, groups, cancelled, .. } = self;
@@ -237,8 +241,8 @@ impl Upstreams {
     }
 }
 
-/// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
-/// and the request may be repeated.
+/// The oldest request of a connection is sent to another server, and the response here is not used,
+/// if another server is usable and the request may be repeated.
 fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &Cancelled, cx: &Context) -> Then {
     let conn = pool.conns.at(index);
     let server = conn.server;

@@ -1,4 +1,4 @@
-//! Timers of connections and probes: one comparison when one comes, and a look at what was meant by it.
+//! Timers of connections and probes: one comparison when one fires, and a check of its purpose.
 
 use super::Upstreams;
 use super::aside::check_stall;
@@ -18,26 +18,26 @@ use crate::cross::router::Replies;
 use crate::ending::Timeout;
 use crate::request::pending_request::PendingRequest;
 
-/// What follows for others from a look at a connection, or at a server.
+/// The consequences for others of a check of a connection, or of a server.
 #[must_use]
 #[derive(Debug)]
 pub(super) enum Then {
     /// Nothing, or nothing for others.
     Nothing,
-    /// Something that waits for this server may go now.
+    /// A request that waits for this server may be sent now.
     Dispatch(ServerIndex),
     /// These requests leave their connection to this server, oldest first, and get in line for another.
     Move(ServerIndex, Vec<(PendingRequest, Vec<u8>)>),
-    /// What waits for this server goes elsewhere.
+    /// Requests that wait for this server move elsewhere.
     Evacuate(ServerIndex),
-    /// The standing of this server has become worse: what waits there is to leave.
+    /// The standing of this server has become worse: requests that wait there are to leave.
     StandDown(ServerIndex),
-    /// Connections to this server make room for one that waits for its first answer.
+    /// Connections to this server make room for one that waits for its first response.
     Vacate(ServerIndex),
 }
 
 impl Upstreams {
-    /// A timer has come.
+    /// A timer has fired.
     pub(crate) fn on_timer(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
         match Token::unpack(token) {
             Some(Token::Conn { key, generation }) if self.pool.conns.holds_short(key, generation) => {
@@ -78,7 +78,7 @@ impl Upstreams {
         }
     }
 
-    /// Looks at all of a connection that is up whose time has come.
+    /// Checks everything about a connection that is up whose time has come.
     fn look_at(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let conn = self.pool.conns.at(index);
         let (stall, late) = (conn.reading.due_us <= cx.now_us, conn.wait.due_us <= cx.now_us);
@@ -116,7 +116,7 @@ impl Upstreams {
         }
     }
 
-    /// The next answer of a connection may be late.
+    /// The next response of a connection may be late.
     fn look_at_wait(&mut self, index: ConnKey, cx: &mut Context) {
         let Upstreams { pool, groups, cancelled, outbox, .. } = self;
         pool.conns.at_mut(index).wait.due_us = u64::MAX;
@@ -131,7 +131,7 @@ impl Upstreams {
         }
     }
 
-    /// Does what follows for others.
+    /// Carries out the consequences for others.
     pub(super) fn act(&mut self, then: impl Into<Then>, cx: &mut Context) {
         match then.into() {
             Then::Nothing => {}

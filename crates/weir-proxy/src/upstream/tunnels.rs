@@ -44,7 +44,7 @@ pub(super) fn begin(
     }
 }
 
-/// Puts another connection into the place of one that left the pool, to be made when it is needed.
+/// Puts another connection in the place of one that left the pool, to be made when it is needed.
 fn replace(server: ServerIndex, position: u32, pool: &mut Pool, cx: &mut Context) {
     let mut fresh = UpstreamConn::new(server, position, u64::MAX);
     let old = pool.conns.at(pool.servers[server].conns[position as usize]);
@@ -86,14 +86,14 @@ pub(super) fn end(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
 }
 
 impl Upstreams {
-    /// Gives a tunnel away, to be moved by the driver, if that has everything that came before and neither side has ended. What was needed
-    /// to make it is given up.
+    /// Gives a tunnel away, so that the driver moves its bytes, if the driver has all earlier bytes
+    /// and neither side has ended. The state that was needed to make it is dropped.
     pub(crate) fn release_tunnel(&mut self, client: ClientKey, tunnel: ConnId, cx: &Context) -> Option<Relay> {
         if !self.pool.is_tunnel(tunnel) {
             return None;
         }
         let conn = self.pool.conns.at(tunnel.index);
-        // What has to be opened can't be moved by the driver.
+        // The driver can't move bytes that have to be decrypted.
         let upstream = usize::from(self.pool.servers[conn.server].upstream);
         if cx.plan.upstreams[upstream].tls.is_some() {
             return None;

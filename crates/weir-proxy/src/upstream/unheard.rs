@@ -1,10 +1,10 @@
-//! Connections that were forgotten: by a firewall, or by a server whose machine lost its power. What is sent on one is never
-//! acknowledged, and nobody says so.
+//! Connections that were forgotten: by a firewall, or by a server whose machine lost its power.
+//! Data sent on one are never acknowledged, and no error is reported.
 //!
-//! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is asked about, again and again until
-//! all was acknowledged; the kernel knows (the driver's `delivery`). A server that merely takes its time acknowledges, also with a
-//! closed window, and is never ended here. Called by [`super::timers`] and by the worker.
-//! docs/connections.md.
+//! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is checked
+//! again and again until all was acknowledged; the kernel knows (the driver's `delivery`). A server
+//! that merely takes its time acknowledges, also with a closed window, and is never ended here.
+//! Called by [`super::timers`] and by the worker. docs/semantics.md §3.
 
 use super::Upstreams;
 use super::agenda::Ending;
@@ -19,13 +19,13 @@ use crate::upstream::connection::{ConnState, UpstreamConn};
 
 /// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
 const UNHEARD_US: u64 = 2_500_000;
-/// Time between two looks at a connection with something unacknowledged.
+/// Time between two checks of a connection with something unacknowledged.
 const AGAIN_US: u64 = 250_000;
 
-/// What has become of the bytes that were sent on a connection.
+/// The state of the bytes that were sent on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
-    /// All were acknowledged, or nobody knows.
+    /// All were acknowledged, or it is unknown.
     Acknowledged,
     /// Some were not, but something comes back, or may still.
     Underway,
@@ -33,13 +33,13 @@ pub enum Delivery {
     Unheard,
 }
 
-/// Whether what was sent on a connection is acknowledged. While something may not be and a timer looks: `due_us` <= `since_us` + the time
-/// that is waited for it.
+/// Whether the sent bytes of a connection are acknowledged. While some may not be and a timer runs:
+/// `due_us` <= `since_us` + the time that is waited for it.
 #[derive(Debug)]
 pub(crate) struct Unheard {
     /// When something was sent that may not be acknowledged, or since then something was last received; `u64::MAX`: nothing was.
     pub since_us: u64,
-    /// When a timer looks at that; `u64::MAX`: none does.
+    /// When a timer checks that; `u64::MAX`: none does.
     pub due_us: u64,
 }
 
@@ -60,7 +60,7 @@ impl Unheard {
         unwatched
     }
 
-    /// Something was received. What was sent before may be acknowledged with that, or not.
+    /// Something was received. Earlier data may be acknowledged with that, or not.
     pub(crate) fn on_heard(&mut self, now_us: u64) {
         if self.since_us < u64::MAX {
             self.since_us = now_us;
@@ -69,7 +69,8 @@ impl Unheard {
 }
 
 impl UpstreamConn {
-    /// When what is not acknowledged was sent, as far as that is known: what was sent before something was last heard may have arrived.
+    /// Returns when the unacknowledged data were sent, as far as that is known: data sent before
+    /// something was last heard may have arrived.
     fn lost_since_us(&self) -> u64 {
         let since_us = self.unheard.since_us;
         self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= since_us).unwrap_or(since_us)
@@ -77,7 +78,7 @@ impl UpstreamConn {
 }
 
 impl Upstreams {
-    /// What has become of what was sent on a connection.
+    /// Takes the state of the bytes that were sent on a connection.
     pub(crate) fn upstream_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
         let Some(index) = self.pool.conn_of(token) else { return };
         let conn = self.pool.conns.at_mut(index);
@@ -88,14 +89,14 @@ impl Upstreams {
             Delivery::Unheard => {
                 self.forget_resting(server, since_us, cx);
                 cx.tell_all(|| Mail::Unheard { server, since_us });
-                // Nothing of the requests on it accuses them: they did not arrive.
+                // Requests on it are not accused: they did not arrive.
                 self.end(index, Ending { loss: Loss::Broken, why: UpstreamEnd::Unacknowledged }, cx);
             }
         }
     }
 
-    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
-    /// request finds out. Those that are kept are made anew.
+    /// Whatever forgot one connection has forgotten others: idle ones on which nothing was heard
+    /// since are closed before a request finds out. Those that are kept are replaced.
     pub(crate) fn forget_resting(&mut self, server: ServerIndex, since_us: u64, cx: &mut Context) {
         for position in 0..self.pool.servers[server].conns.len() {
             let index = self.pool.servers[server].conns[position];
@@ -134,7 +135,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is lost is dated by the first request that can't have arrived. How: one connection, step by step.
+    //! Proves: a loss is dated by the first request that can't have arrived. How: one connection,
+    //! step by step.
 
     use super::*;
     use crate::base::keys::{ExchangeKey, Key};

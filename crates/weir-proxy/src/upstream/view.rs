@@ -1,8 +1,10 @@
-//! What a choice looks at: all servers, the connections to them, and what other workers say of theirs.
+//! The input of a choice: all servers, the connections to them, and what other workers publish
+//! about theirs.
 //!
-//! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it in [`super::choose`],
-//! and which of that server's connections in [`super::pick`]. What both go by is one fact: how soon a server could have a request, and by
-//! whom ([`Prospect`]). Made for one question ([`Groups::view`](super::groups::Groups::view)), which costs nothing.
+//! Nothing can be changed through it. [`super::choose`] uses it to decide which server gets a
+//! request, and [`super::pick`] which of that server's connections. Both rely on one fact: how soon
+//! a server could have a request, and by whom ([`Prospect`]). Made for one question
+//! ([`Groups::view`](super::groups::Groups::view)), which costs nothing.
 
 use super::choose::Way;
 use super::groups::Group;
@@ -30,16 +32,17 @@ pub(super) struct View<'a> {
     pub(super) cx: &'a Context,
 }
 
-/// How soon a server could have a request, and by whom, whatever is to be said against it.
+/// How soon a server could have a request, and by whom, whatever else speaks against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prospect {
-    /// Now, on connections of this worker: one is up, or can be made as far as is known, and there is room.
+    /// Now, on connections of this worker: one is up, or can be made as far as is known, and it has
+    /// room.
     Here,
-    /// Now, on connections of this one.
+    /// Now, on connections of that worker.
     Elsewhere(u16),
     /// When this worker's next connect succeeds.
     Later,
-    /// When one succeeds of this worker, which owns all connections.
+    /// When a connect of that worker succeeds, which owns all connections.
     Owner(u16),
     /// Not as far as is known.
     Never,
@@ -62,12 +65,13 @@ impl Prospect {
 }
 
 impl View<'_> {
-    /// The server that a request is for.
+    /// Returns the server that a request is for.
     pub(super) fn server_index(&self, ask: &PendingRequest) -> ServerIndex {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
-    /// How soon a server could have a request that was received then, which goes to another worker only if it may (`cross`).
+    /// Returns how soon a server could have a request that was received then. Another worker may
+    /// serve it only if it may move (`cross`).
     #[inline]
     pub(super) fn prospect(&self, server: ServerIndex, cross: bool, received_us: u64) -> Prospect {
         let machine = &self.servers[server];
@@ -93,7 +97,8 @@ impl View<'_> {
         self.servers[server].standing.takes_new() && self.prospect(server, true, 0).is_now()
     }
 
-    /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
+    /// Whether one of this worker's connections to another server of the upstream may take a
+    /// request for this server.
     pub(super) fn has_other(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         let takes = |other: ServerIndex| {
@@ -102,7 +107,7 @@ impl View<'_> {
         group.iter().any(|other| other != server && takes(other))
     }
 
-    /// Whether requests go to this suspended server for want of a better one.
+    /// Whether requests are sent to this suspended server for want of a better one.
     pub(super) fn is_last_resort(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         machine.standing.may_be_tried()
@@ -125,15 +130,15 @@ impl View<'_> {
             }
     }
 
-    /// Whether what waits for this server may wait for its next connect: none has failed, or it was in use a moment ago and may be starting
-    /// again.
+    /// Whether requests for this server may wait for its next connect: none has failed, or it was
+    /// in use a moment ago and may be restarting.
     #[inline]
     pub(super) fn may_come_up(&self, server: ServerIndex) -> bool {
         self.may_come_up_for(server, 0)
     }
 
-    /// The same for a request that was received then. It also waits for the first connect that ends after that, so that it finds out whether
-    /// the server is there again.
+    /// The same for a request that was received then. It also waits for the first connect that ends
+    /// after that, to find out whether the server is back.
     #[inline]
     pub(super) fn may_come_up_for(&self, server: ServerIndex, received_us: u64) -> bool {
         let machine = &self.servers[server];
@@ -170,23 +175,25 @@ impl View<'_> {
         machine.is_hopeful() && !machine.conns.iter().any(is_overdue)
     }
 
-    /// Another worker that has a connection to a server, or can have one as far as it knows.
+    /// Returns another worker that has a connection to a server, or can have one as far as it
+    /// knows.
     pub(super) fn able_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         let able = |worker: &u16| self.hints.is_able(server, usize::from(*worker));
         self.ready_elsewhere(server).or_else(|| self.other_workers().find(able))
     }
 
-    /// Connections to a server that other workers have up.
+    /// Returns another worker that has connections to a server up.
     pub(super) fn ready_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         self.other_workers().find(|worker| self.hints.ready(server, usize::from(*worker)) > 0)
     }
 
-    /// The other workers, from the next one on.
+    /// Returns the other workers, from the next one on.
     fn other_workers(&self) -> impl Iterator<Item = u16> {
         (1..self.cx.workers).map(|step| (self.cx.worker + step) % self.cx.workers)
     }
 
-    /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
+    /// Returns a worker that owns connections to a server of which this worker owns none (they may
+    /// still be coming up).
     pub(super) fn owner_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server.index() % usize::from(self.cx.workers)) as u16;
@@ -194,7 +201,8 @@ impl View<'_> {
         (machine.limits.shared == 0 && !machine.mode.private && owner != self.cx.worker).then_some(owner)
     }
 
-    /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
+    /// Whether requests that wait for a server without connections have another place to go, or
+    /// nothing to wait for.
     pub(super) fn should_evacuate(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         let is_up = |other: ServerIndex| match self.prospect(other, true, 0) {
@@ -205,7 +213,7 @@ impl View<'_> {
         !self.servers[server].waiting.is_calm() && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
     }
 
-    /// Why no server takes a request.
+    /// Returns why no server takes a request.
     pub(super) fn refusal(&self, ask: &PendingRequest) -> Cause {
         if !ask.traits.has(RequestFlags::BOUND) {
             return self.why_not(ask.upstream);
@@ -219,7 +227,8 @@ impl View<'_> {
         }
     }
 
-    /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
+    /// Returns the reason when no server of an upstream takes a request: those that may are full;
+    /// none that is up may; none is up.
     pub(super) fn why_not(&self, upstream: u16) -> Cause {
         let servers = &self.groups[usize::from(upstream)].servers;
         let takes = |server: ServerIndex| self.servers[server].standing.takes_new() || self.is_last_resort(server);

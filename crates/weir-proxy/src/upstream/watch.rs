@@ -1,9 +1,13 @@
-//! Bodies that others stand behind are watched for heads of answers: see [`crate::upstream::misframing`].
+//! Bodies that others stand behind are watched for heads of responses: see
+//! [`crate::upstream::misframing`].
 //!
-//! [`Receive`] is what a server sent at once, while it is read ([`super::receive`]). What may become a head is held back until it is known; a
-//! head of this server at this moment means that the body was declared longer than it is, and that the rest is somebody else's: the
-//! answer is asked for again alone if nothing of it was delivered, else cut. A body that ends in what may become one is complete when
-//! what comes behind it tells. Bounds: `QUOTE_BYTES_MAX` held back a connection; [`WAIT_US`] for an end.
+//! [`Receive`] is the data that a server sent at once, while it is read ([`super::receive`]). The
+//! possible beginning of a head is held back until it is known. A head of this server at this
+//! moment means that the declared body is longer than the real one, and that the rest belongs to
+//! another request: the request is sent again alone if nothing of its response was delivered,
+//! otherwise the response is cut. A body that ends in the possible beginning of a head is complete
+//! when the bytes behind it decide. Bounds: `QUOTE_BYTES_MAX` held back a connection; [`WAIT_US`]
+//! for an end.
 
 use std::ops::Range;
 
@@ -16,12 +20,13 @@ use crate::base::piece::{Input, Piece};
 use crate::context::Context;
 use crate::upstream::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
 
-/// How long the end of a body waits for what comes behind it.
+/// How long the end of a body waits for the bytes behind it.
 const WAIT_US: u64 = 1_000_000;
-/// How long bytes wait that every head begins with: any page may end in them, and they tell nothing of whose the next answer is.
+/// How long bytes wait that every head begins with: any page may end in them, and they don't tell
+/// which request the next response belongs to.
 const WAIT_SHORT_US: u64 = 2_000;
 
-/// What was held back of a body that is complete.
+/// The held-back part of a body that is complete.
 #[derive(Debug)]
 pub(super) enum Held {
     /// Nothing, or all of it was delivered.
@@ -30,36 +35,36 @@ pub(super) enum Held {
     Body(Bytes),
     /// It is held back until more comes.
     Waits,
-    /// It is the head of another answer.
+    /// It is the head of another response.
     Misframed,
 }
 
-/// One receive of one connection while it is read: how far, how far it was searched, and where in it the head of the answer stands that
-/// is being read.
+/// One receive of one connection while it is read: how far, how far it was searched, and where in
+/// it the head is of the response that is being read.
 #[derive(Debug)]
 pub(super) struct Receive<'a> {
     pub(super) input: Input<'a>,
-    /// What was read of it.
+    /// How much of it was read.
     pub(super) at: usize,
     head: Option<Range<usize>>,
     searched: usize,
 }
 
 impl<'a> Receive<'a> {
-    /// Of which nothing was read.
+    /// Returns one of which nothing was read.
     #[inline]
     pub(super) fn new(input: Input<'a>) -> Receive<'a> {
         Receive { input, at: 0, head: None, searched: 0 }
     }
 
-    /// What was not read yet.
+    /// Returns the part that was not read yet.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.input.bytes[self.at..]
     }
 
-    /// A head was just read. Searches what is here of its body before anything of it is delivered, where that is
-    /// known: of a declared length. Whether a head of this server is in it.
+    /// A head was just read. Searches the available part of its body before anything of it is
+    /// delivered, where its length is declared. Returns whether a head of this server is in it.
     #[inline]
     pub(super) fn is_misframed(&mut self, head: &ReplyHead, pair: &Pair<'_>, cx: &Context) -> bool {
         if head.status < 200 {
@@ -89,8 +94,8 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// What is to be delivered of a piece of a body, which may be nothing. None: the answer is longer than its server says, and what
-    /// follows is not for who asked.
+    /// Returns the part to deliver of a piece of a body, which may be empty. None: the response is
+    /// longer than its server says, and the bytes that follow are not for its requester.
     #[inline]
     pub(super) fn watch_body(
         &self,
@@ -110,7 +115,7 @@ impl<'a> Receive<'a> {
         Some(self.input.piece(found))
     }
 
-    /// The same behind what is held back.
+    /// The same behind held-back bytes.
     #[cold]
     fn watch_behind(
         &self,
@@ -126,7 +131,7 @@ impl<'a> Receive<'a> {
         Some(Piece::Kept(held.slice(found)))
     }
 
-    /// The body of the answer is complete.
+    /// The body of the response is complete.
     #[inline]
     pub(super) fn end_body(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Held {
         let held = held_end(index, self.rest(), pool, cx);
@@ -137,7 +142,7 @@ impl<'a> Receive<'a> {
     }
 }
 
-/// A body is complete; `rest` is what came behind it.
+/// A body is complete; `rest` is the data behind it.
 #[inline]
 pub(super) fn held_end(index: ConnKey, rest: &[u8], pool: &mut Pool, cx: &mut Context) -> Held {
     match pool.conns.at(index).withheld.bytes.is_empty() {
@@ -147,8 +152,9 @@ pub(super) fn held_end(index: ConnKey, rest: &[u8], pool: &mut Pool, cx: &mut Co
 }
 
 impl Pool {
-    /// The part of `range` of a text, which is searched from `from` on, that is no head; what may become one is held back. `receive` is
-    /// what `watch` is about. None: a head of this server is in it.
+    /// Returns the part of `range` of a text, which is searched from `from` on, that is no head;
+    /// the possible beginning of a head is held back. `receive` is the subject of `watch`. None: a
+    /// head of this server is in it.
     fn sift(
         &mut self,
         index: ConnKey,
@@ -177,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// What was held back of a body that is complete now; `rest` is what came behind it.
+    /// Judges the held-back end of a body that is complete now; `rest` is the data behind it.
     fn judge_withheld(&mut self, index: ConnKey, rest: &[u8], cx: &mut Context) -> Held {
         let conn = self.conns.at_mut(index);
         let (held, given) = conn.withheld.take();
@@ -206,7 +212,8 @@ impl Pool {
 }
 
 impl Pair<'_> {
-    /// Notes what the answer being read is like, because the rest of its body comes with later receives.
+    /// Notes the properties of the response being read, because the rest of its body comes with
+    /// later receives.
     #[inline]
     pub(super) fn keep_print(&mut self, receive: &Receive<'_>, cx: &Context) {
         let now_us = cx.now_us;
@@ -217,7 +224,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether a head in the body of an answer is of the same server and moment.
+    /// Whether a head in the body of a response is of the same server and moment.
     fn is_own(&self, found: &[u8], receive: &Receive<'_>, whole: bool, cx: &Context) -> bool {
         let here = receive.head.clone().map(|head| (Print::of(&receive.input.bytes[head]), cx.now_us));
         let Some((own, since_us)) = here.or(self.conn.reply.print) else { return false };
