@@ -65,7 +65,7 @@ pub enum HealthNews {
     Resumed,
 }
 
-/// What an upstream connection does for the client of the answer under way.
+/// What an upstream connection does for the client of the response under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// It is not read further.

@@ -95,7 +95,7 @@ const NOTED_US: u64 = 60_000_000;
 /// The same for a suspect: it is in quarantine whenever it is requested, so this costs little.
 const SUSPECT_US: u64 = 600_000_000;
 
-/// The treatment of a request.
+/// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing special.
@@ -154,7 +154,7 @@ struct Record {
 struct Refusal {
     /// 0: it never was.
     until_us: u64,
-    /// A request that differs from it only in what is hashed was answered.
+    /// A request that differs from it only in its hash was answered.
     apart: bool,
 }
 
@@ -391,7 +391,7 @@ impl Suspects {
         self.keys.remove(key).is_some_and(|record| record.deaths > 1)
     }
 
-    /// Returns the treatment of a request.
+    /// Returns what to do with a request.
     pub(crate) fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
         let record = self.keys.get(key).filter(|record| !record.is_over(now_us));
         match record.map_or(Verdict::Free, |record| record.verdict(now_us)) {

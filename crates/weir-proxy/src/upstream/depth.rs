@@ -7,20 +7,16 @@
 //!
 //! Three questions decide, in this order:
 //! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one
-//! response times the
-//! depth. A delay below [`DELAY_BUDGET_US`] is no problem: 16 deep at 60 µs, 1 deep at 10 ms.
+//!    response times the depth. A delay below [`DELAY_BUDGET_US`] is no problem: 16 deep at 60 µs,
+//!    1 deep at 10 ms.
 //! 2. Is the delay that of a line at all? A response in a line takes as long as one with no request
-//! in front: the first
-//! on an empty connection. Where machines are busy the first waits as well, and those behind it
-//! come along for free.
+//!    in front: the first on an empty connection. Where machines are busy the first waits as well,
+//!    and those behind it come along for free.
 //! 3. Does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four
-//! times as
-//! long for four in a row. A saturated server takes as long for 64 requests whether they come on 64
-//! connections or
-//! on four, so that fewer requests on a connection would only cost more. Observation can't tell
-//! these apart, only
-//! an experiment can: a trial changes the depth for one epoch and compares the time to drain a full
-//! pipeline.
+//!    times as long for four in a row. A saturated server takes as long for 64 requests whether
+//!    they come on 64 connections or on four, so that fewer requests on a connection would only
+//!    cost more. Observation can't tell these apart, only an experiment can: a trial changes the
+//!    depth for one epoch and compares the time to drain a full pipeline.
 //!
 //! A rejected trial is followed by a pause that doubles, so that the limit doesn't flap; the pause ends early when the
 //! server becomes twice as fast or slow. Integers only, one division an epoch.

@@ -150,7 +150,7 @@ pub(super) enum Failed {
     NoServer(ServerIndex, ClientKey),
 }
 
-/// What belongs to single clients. See the module.
+/// The state of single clients. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     by_client: SideTable<ClientKey, Box<PrivatePool>>,
@@ -215,8 +215,8 @@ impl PrivatePools {
         }
     }
 
-    /// The connection is kept for the client's next requests, unless it is for one request only.
-    /// Returns which connection must end for it, and why.
+    /// The connection belongs to the client, also for its next requests unless it is for one request
+    /// only. Returns which connection must end for it, and why.
     pub(super) fn keep(
         &mut self,
         client: ClientKey,

@@ -47,8 +47,8 @@ const DISCARD_US: u64 = 1_000_000;
 /// A response larger than this keeps others from being queued behind it.
 pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
-/// How many times as long as its last answers took is a rest for a connection that ran empty, and how long at most. When
-/// an answer was one too many, the server still works on what weir takes for answered; this is when it shows.
+/// A connection that ran empty rests this many times as long as its last responses took, and at most this long. After a
+/// surplus response the server still works on a request that weir takes for answered; it shows during the rest.
 const REST_ANSWERS: u64 = 2;
 const REST_US_MAX: u64 = 100_000;
 
@@ -286,7 +286,7 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     // Requests that wait because all connections are full would be in line behind this connection.
     let waiting = machine.waiting.unparked() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
-    // How long a server takes that had to be asked twice is not what it usually takes, nor what it takes on a connection made for one request.
+    // A request that was sent twice does not show the server's usual time, nor does a connection made for one request.
     if !pool.conns.at(index).wait.nudged && (pooled || machine.fresh.is_none()) {
         machine.learned.usual.on_answers(elapsed_us, answered);
         machine.learned.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
@@ -435,7 +435,7 @@ fn on_end(
     let conn = pool.conns.at_mut(index);
     let streaming = conn.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
     let early = streaming && !conn.has_given_all();
-    // It was asked whether it wants the body, and has said so: that is no doubt, but its connection waits for a body that does not come.
+    // The server declined the body: no doubt, but its connection waits for one that never comes.
     let is_declined = early && !conn.out.body_begun && conn.asks_for_leave();
     conn.reply.large = false;
     let (persist, announced, position, poison) =
@@ -585,7 +585,7 @@ impl Pool {
         }
     }
 
-    /// Reads on unless the client of the answer under way has enough.
+    /// Reads on unless the client of the response under way has enough.
     #[inline]
     pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
         let Some(index) = self.conn_of(token) else { return };

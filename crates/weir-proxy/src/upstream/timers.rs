@@ -78,7 +78,7 @@ impl Upstreams {
         }
     }
 
-    /// Checks everything about a connection that is up whose time has come.
+    /// Checks everything that is due about a connection that is up.
     fn look_at(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let conn = self.pool.conns.at(index);
         let (stall, late) = (conn.reading.due_us <= cx.now_us, conn.wait.due_us <= cx.now_us);

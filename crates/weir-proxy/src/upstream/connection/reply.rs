@@ -177,7 +177,7 @@ impl Withheld {
         (std::mem::take(&mut self.bytes), std::mem::take(&mut self.given))
     }
 
-    /// Holds this back behind what is, of which `given` bytes were delivered.
+    /// Holds this back behind the bytes that are held already. Of them all `given` were delivered.
     pub(crate) fn hold(&mut self, end: &[u8], given: usize) {
         self.bytes.extend_from_slice(end);
         self.given = given;
