@@ -1,5 +1,5 @@
-//! Connections that ran empty: until everything that had arrived by then was read they take
-//! nothing, and for a while where more may come others are preferred.
+//! Connections that ran empty: until everything that had arrived by then was read, and for a while
+//! where more may come, they take nothing, or other connections are preferred.
 //!
 //! An answer too many shows now, while no request can be given it (docs/pipelining.md).
 //! [`RanEmpty`] owns the lists of them, by the turn in which they ran empty; it asks the pool for

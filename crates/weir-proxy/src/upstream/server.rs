@@ -141,8 +141,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns server `index` of an upstream, without connections; `total` is how many may share
-    /// there over all workers.
+    /// Returns server `index` of an upstream, without connections; `total` is how many connections
+    /// it may have over all workers for requests that share.
     pub(crate) fn new(
         plan: &UpstreamPlan,
         upstream: u16,
