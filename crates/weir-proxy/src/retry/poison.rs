@@ -65,8 +65,8 @@ const HASH_BYTES: usize = 8;
 /// For fields that are left out the size counts, in steps of this many bytes: servers die of a long
 /// head, whatever it contains.
 const VARYING_STEP_BYTES: usize = 4096;
-/// Fields that identify a client, the way that a request came, or the request itself, not its effect
-/// on a server.
+/// Fields that identify a client, the way that a request came, or the request itself, not its
+/// effect on a server.
 const VARYING: &[&str] = &[
     "cdn-loop",
     "client-cert",

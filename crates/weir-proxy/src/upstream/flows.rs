@@ -72,9 +72,9 @@ struct Standing {
     is_backup: bool,
 }
 
-/// Chooses a server for a connection of `tcp` that has tried those in `tried` without success. It is
-/// counted there from now on, until [`flow_ended`] or one of its alternatives. None: none can take
-/// it.
+/// Chooses a server for a connection of `tcp` that has tried those in `tried` without success. It
+/// is counted there from now on, until [`flow_ended`] or one of its alternatives. None: none can
+/// take it.
 pub(crate) fn begin_flow(
     all: &mut Upstreams,
     upstream: u16,

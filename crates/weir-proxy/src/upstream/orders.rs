@@ -87,8 +87,8 @@ impl Pool {
         self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
     }
 
-    /// Returns the number of requests that wait for a server or are in flight to it on this worker's
-    /// connections: 0 on all workers, and a server that is draining is empty.
+    /// Returns the number of requests that wait for a server or are in flight to it on this
+    /// worker's connections: 0 on all workers, and a server that is draining is empty.
     pub(crate) fn load(&self, server: u32) -> usize {
         let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
         self.servers.get(ServerIndex::new(server)).map_or(0, requests)

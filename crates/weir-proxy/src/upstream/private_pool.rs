@@ -215,8 +215,8 @@ impl PrivatePools {
         }
     }
 
-    /// The connection belongs to the client, also for its next requests unless it is for one request
-    /// only. Returns which connection must end for it, and why.
+    /// The connection belongs to the client, also for its next requests unless it is for one
+    /// request only. Returns which connection must end for it, and why.
     pub(super) fn keep(
         &mut self,
         client: ClientKey,

@@ -10,8 +10,9 @@
 //!   number    3     4     5     6        of the place; places maps names to numbers
 //!             ^first
 //! ```
-//! Holes are never at the front. When they are more than the living requests plus [`HOLES_MIN`], the
-//! list is compacted. So each operation costs a constant on average. The owner bounds the length.
+//! Holes are never at the front. When they are more than the living requests plus [`HOLES_MIN`],
+//! the list is compacted. So each operation costs a constant on average. The owner bounds the
+//! length.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

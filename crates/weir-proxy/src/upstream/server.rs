@@ -485,8 +485,8 @@ impl Server {
         Mark { answers: self.answers, in_flight: self.inflight }
     }
 
-    /// Whether requests are kept apart because the operator wants it, or because the server has sent
-    /// an answer too many.
+    /// Whether requests are kept apart because the operator wants it, or because the server has
+    /// sent an answer too many.
     pub(crate) fn keeps_apart(&self) -> bool {
         self.mode.pipeline_off || self.mode.share_client || self.learned.trust.is_lost()
     }

@@ -1,7 +1,7 @@
 //! Proves: the limit of a server that does less the more it has is found from either side and is
 //! left when it is no longer needed; every other server gets as many requests as there are, and
-//! trials on it are rare. How: models of servers in made-up time, closed loops of clients and arrivals by
-//! the clock.
+//! trials on it are rare. How: models of servers in made-up time, closed loops of clients and
+//! arrivals by the clock.
 
 use super::*;
 

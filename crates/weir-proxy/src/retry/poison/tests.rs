@@ -67,8 +67,8 @@ fn what_is_long_is_accused_only_as_itself() {
     assert_eq!(long("a"), long("a"));
 }
 
-/// The client, the way and the identifier of a request make no difference, unless they make the head
-/// long.
+/// The client, the way and the identifier of a request make no difference, unless they make the
+/// head long.
 #[test]
 fn what_weir_varies_does_not_count() {
     let (client, upstream) = (ClientPlan::default(), UpstreamPlan::default());
