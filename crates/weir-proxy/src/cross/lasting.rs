@@ -1,5 +1,5 @@
 //! Whether connections to a server live for more than one response: shared by all workers, without
-//! locks. docs/semantics.md §3.
+//! locks. docs/connections.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -9,7 +9,7 @@
 //! idle time of connections depends on it, so that a mistake costs connects, or a request of such a
 //! server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all workers, without locks: a
 //! worker that reads an old number tries once too often or too late. Bound: seven numbers.
-//! docs/semantics.md §3.
+//! docs/connections.md.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

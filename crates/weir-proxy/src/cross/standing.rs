@@ -2,7 +2,7 @@
 //! has found against it.
 //!
 //! [`ServerState`](crate::upstream::server_state::ServerState) decides what follows from both.
-//! docs/semantics.md §6.
+//! docs/failover.md.
 
 use std::fmt;
 

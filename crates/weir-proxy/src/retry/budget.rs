@@ -5,7 +5,7 @@
 //! client (it left, its time is up) are charged as well, each request. Otherwise only the oldest
 //! request of a lost connection asks, when its repetition is counted: servers work on the requests
 //! of a connection one after another, so the requests behind it cost them nothing twice; and it is
-//! sent alone from then on, so that it is the oldest when it is lost again. docs/semantics.md §4;
+//! sent alone from then on, so that it is the oldest when it is lost again. docs/retries.md;
 //! Finagle and Envoy bound retries the same way.
 //!
 //! A bucket of tokens, one a repetition. A request earns `percent` hundredths of one, a second

@@ -3,7 +3,7 @@
 //! The engine keeps one [`Suspects`] a worker. It reports connections that broke with requests in
 //! flight, and responses while anything is remembered at all; while nothing is, the request path
 //! pays one branch. Workers tell each other of keys with two deaths and more. Bounds: [`KEYS_MAX`]
-//! keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest is dropped first. docs/semantics.md §4,
+//! keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest is dropped first. docs/retries.md,
 //! docs/hostile.md E19.
 //!
 //! ```text

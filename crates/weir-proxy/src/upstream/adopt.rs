@@ -1,4 +1,4 @@
-//! Replaces the plan in force by another, between two turns (`weir reload`, docs/semantics.md §13).
+//! Replaces the plan in force by another, between two turns (`weir reload`, docs/reload.md).
 //!
 //! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)):
 //! every server and upstream that was there keeps its place. New ones get their machines here, and

@@ -4,7 +4,7 @@
 //! Called by [`super::close`] for requests that a connection had not answered, by
 //! [`super::connect`] for those that wait for a server that can't be reached, and by mail for those
 //! that another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
-//! docs/semantics.md §4.
+//! docs/retries.md.
 
 use super::Upstreams;
 use super::cancel::queues;

@@ -2,7 +2,7 @@
 //! it was (stage schedule).
 //!
 //! [`super::choose`] decides which server gets a request and changes nothing; here the choice is
-//! carried out. docs/semantics.md §5.
+//! carried out. docs/failover.md#how-weir-chooses-a-server.
 
 use bytes::Bytes;
 

@@ -6,7 +6,7 @@
 //! suspended server differ in their [`Purpose`], and in nothing else. The consequences of a choice
 //! are left to the caller: whose turn it was ([`super::balancing`]), which connection takes the
 //! request ([`super::placing`]). A request in quarantine is sent again when its turn has come.
-//! docs/semantics.md §3, §4, §5, docs/balancing.md.
+//! docs/connections.md, docs/retries.md, docs/failover.md, docs/balancing.md.
 
 use super::view::{Prospect, View};
 use crate::base::keys::ServerIndex;

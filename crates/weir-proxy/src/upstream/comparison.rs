@@ -11,7 +11,7 @@
 //! probes use, because hundreds of responses are needed to show that one in a hundred is slow.
 //!
 //! Called by [`super::fresh`]. Bounds: 2 KiB for each server and worker, only with this pool; a
-//! percentile is at most an eighth too high. docs/semantics.md §8.
+//! percentile is at most an eighth too high. docs/pools.md#kept-or-fresh.
 
 use crate::base::log_buckets::Scale;
 

@@ -6,7 +6,7 @@
 //! keeps, and waits on those for requests. So idle connections are closed, on all workers; where
 //! none is idle, a busy one is closed as soon as it has run empty. A server where that has helped
 //! twice keeps no connection without a request for longer than a moment. Exact numbers of
-//! connections are left alone, and no unanswered request is touched. docs/semantics.md §3.
+//! connections are left alone, and no unanswered request is touched. docs/connections.md.
 
 use super::Upstreams;
 use super::agenda::Ending;

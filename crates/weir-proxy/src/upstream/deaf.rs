@@ -8,7 +8,7 @@
 //! be as quick as the others, so that long polls do not count, and the server must have answered on
 //! another connection meanwhile, so that a server that hangs does not. [`SILENT_MAX`] of them are a
 //! doubt ([`FallsSilent`](crate::cross::doubt::Doubt::FallsSilent)). Bound: two numbers.
-//! docs/pipelining.md#trust
+//! docs/pipelining-trust.md#trust
 
 use super::lost::Loss;
 use super::pool::Pool;

@@ -3,7 +3,7 @@
 //! The engine keeps one [`Depth`] a server, fills connections up to [`Depth::limit`] and reports
 //! each receive that brought complete responses. Fill-first makes batches (many requests in one
 //! send), and batches make pipelining cheap; but a request behind a slow one waits for it.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining.md#depth
 //!
 //! Three questions decide, in this order:
 //! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one

@@ -1,6 +1,6 @@
 //! Doubts: something on a connection can't be, or was not asked for. The server may lose its trust,
 //! all workers hear of it, and the connection ends; how it does is said to whoever reads from it
-//! (docs/pipelining.md, docs/semantics.md §3a).
+//! (docs/pipelining.md, docs/connections.md#trust-in-a-server).
 //!
 //! Doubt ends a connection, and only it: everything before it is delivered, nothing after it is
 //! used, requests that waited behind are sent again if they may be (RFC 9112 §9.2, §9.3.1-2).

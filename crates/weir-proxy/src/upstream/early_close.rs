@@ -6,7 +6,7 @@
 //! a reset, or within a response. A keep-alive limit ends them as well, but after many responses;
 //! so the count is how many came since the connection was first pipelined. The engine makes a doubt
 //! of it ([`crate::cross::doubt::Doubt::CutsShort`]), which puts the server back to depth 1 for a
-//! time. Bound: two numbers. docs/semantics.md §3a; docs/hostile.md E18, E28.
+//! time. Bound: two numbers. docs/connections.md#trust-in-a-server; docs/hostile.md E18, E28.
 
 /// An end after fewer responses since the connection was first pipelined is short.
 const ANSWERS_MIN: u64 = 8;

@@ -6,7 +6,7 @@
 //! new work ([`ServerState`](super::server_state::ServerState)), the turn among them ([`Balance`]),
 //! which can be reached, and the counters. [`Flows`](crate::tcp::Flows) keeps its sockets, and
 //! calls this module, which calls nothing back. Bound: `tcp-connections` of a server, over all
-//! workers; they are also given back when a worker loses all its state. docs/semantics.md §23.
+//! workers; they are also given back when a worker loses all its state. docs/tcp.md.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

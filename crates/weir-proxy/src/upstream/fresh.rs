@@ -1,5 +1,5 @@
 //! `pool "fresh"`: which requests get a connection made for them beside the pool, and the handling
-//! of those for which none can be made (stage schedule). docs/semantics.md §8.
+//! of those for which none can be made (stage schedule). docs/pools.md#kept-or-fresh.
 //!
 //! [`Comparison`](super::comparison) decides whether that is better;
 //! [`PrivatePools`](super::private_pool::PrivatePools) makes such connections, as with `pool

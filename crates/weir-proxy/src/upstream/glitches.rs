@@ -2,7 +2,7 @@
 //! make more of them than they may.
 //!
 //! Called where the odd branch is taken anyway. Bound: `glitches-limit` of the upstream; above it a
-//! connection is closed behind its unanswered requests. docs/status.md#glitches
+//! connection is closed behind its unanswered requests. docs/status-glitches.md#glitches
 
 use weir_http::{BodyOddities, Oddities, Oddity};
 

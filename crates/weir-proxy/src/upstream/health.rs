@@ -2,7 +2,7 @@
 //! of the engine.
 //!
 //! Kept by the worker that judges a server (`upstream/judge.rs`). Bounds: a window holds at most
-//! its limit of times. docs/semantics.md §6.
+//! its limit of times. docs/failover.md.
 
 use std::collections::VecDeque;
 use std::fmt;

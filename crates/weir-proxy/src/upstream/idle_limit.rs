@@ -5,7 +5,7 @@
 //! when the server closes is lost; one that may be repeated is sent again, any other is an error
 //! for its client (RFC 9112 §9.5). Weir avoids this by closing first, once it knows the limit.
 //! Learned only from ends of connections on which no request was unanswered. Bound: four numbers.
-//! docs/semantics.md §3.
+//! docs/connections.md.
 
 /// Consecutive ends after equally long idle times that make a limit.
 const ENDS_MIN: u32 = 3;

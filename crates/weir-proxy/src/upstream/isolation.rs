@@ -8,7 +8,7 @@
 //! which request may be sent and which is refused; [`super::quarantine`] decides on which
 //! connection one is sent, and when. It owns the lines of waiting requests and touches nothing
 //! else. Bounds: [`QUARANTINE_US`] for each; [`QUARANTINED_MAX`] suspects wait, besides the
-//! requests that were in flight when servers died. docs/semantics.md §4, docs/hostile.md E19.
+//! requests that were in flight when servers died. docs/retries.md, docs/hostile.md E19.
 
 use std::sync::Arc;
 

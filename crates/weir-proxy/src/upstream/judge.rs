@@ -1,5 +1,5 @@
 //! Decisions of health: which worker judges a server, the evidence against it, and when it may come
-//! back (docs/semantics.md §6).
+//! back (docs/failover.md).
 //!
 //! One worker judges a server, so that all workers together count once: the one that owns its
 //! connection 0. The others send it their observations, which is rare unless the server fails, and

@@ -6,7 +6,7 @@
 //! The limit is learned only from ends that the server announced with a response (RFC 9112 §9.6):
 //! an unannounced end could come later than the next request. Unannounced ends are remembered
 //! separately, and so is how many responses a connection has outlived: a request that can't be
-//! repeated does not test whether it outlives more. Bound: five numbers. docs/semantics.md §4.
+//! repeated does not test whether it outlives more. Bound: five numbers. docs/retries.md.
 
 /// Consecutive ends after the same number of responses that make a limit.
 const ENDS_MIN: u32 = 3;

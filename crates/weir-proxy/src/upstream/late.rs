@@ -1,5 +1,5 @@
 //! Late responses: requests queued behind one move elsewhere (head-of-line escape).
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#late-responses
 //!
 //! The response at the head of a connection takes far longer than its server usually needs
 //! ([`crate::upstream::slow_answer`]), although its client reads. Nothing more is sent behind it;

@@ -1,5 +1,5 @@
 //! Connections whose next response is not awaited, because its client has left (stage schedule).
-//! docs/pipelining.md#loss-and-what-is-sent-again
+//! docs/pipelining-loss.md#loss-and-what-is-sent-again
 //!
 //! Called by [`super::cancel`] when a client leaves, behind each response, and by the timer of a
 //! connection. Requests that were not sent to the server are taken back at once. Responses to sent

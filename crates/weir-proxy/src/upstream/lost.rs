@@ -3,7 +3,7 @@
 //!
 //! Called by [`super::close`], which has the rest done. A request fails, returns to the worker of
 //! its client, or has to be placed again. This module decides which, from how the connection ended
-//! and how far the request had come. docs/semantics.md §3a, §4.
+//! and how far the request had come. docs/connections.md#trust-in-a-server, docs/retries.md.
 
 use std::collections::VecDeque;
 

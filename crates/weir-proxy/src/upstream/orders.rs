@@ -1,4 +1,4 @@
-//! An operator's orders for a server while weir runs: drain, disable, enable (docs/semantics.md §6,
+//! An operator's orders for a server while weir runs: drain, disable, enable (docs/failover.md,
 //! `upstream/server_state.rs`).
 //!
 //! The caller informs every worker; each carries the order out for its own connections. No request

@@ -11,7 +11,7 @@
 //! restarts the count; one that comes without help, before anything was sent, only restarts it. A
 //! server that has answered the last request of [`CLEARED_MIN`] batches without help is not
 //! suspected any more: then nothing is sent twice because of this. Bound: four numbers.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#overlooked-requests
 
 /// The least patience.
 const PATIENCE_US_MIN: u64 = 100_000;

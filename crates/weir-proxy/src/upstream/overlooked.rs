@@ -8,7 +8,7 @@
 //! first response comes at once, again and again ([`crate::upstream::overlook`]), the server is
 //! doubted ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind
 //! others are helped without patience. Bound: once for each oldest request.
-//! docs/pipelining.md#what-may-follow-what
+//! docs/pipelining-stalls.md#overlooked-requests
 
 use super::agenda::Ending;
 use super::cancel::Cancelled;

@@ -7,7 +7,7 @@
 //! connection, and can request a new connection; it neither ends one nor sees responses. Where an
 //! idle connection has to end before a request gets a place, because its server may be about to
 //! close it and no other can be made, it notes that in the [`Agenda`], and the caller does it.
-//! docs/semantics.md §3, §4.
+//! docs/connections.md, docs/retries.md.
 
 use super::agenda::{Agenda, Ending};
 use super::choose::{Purpose, Way};

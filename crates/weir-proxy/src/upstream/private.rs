@@ -1,5 +1,5 @@
 //! Connections of one client or one request: `pool` pinned and per-request (stages schedule and
-//! forward). docs/semantics.md §8.
+//! forward). docs/pools.md.
 //!
 //! They are made when a request needs one and belong to the client's worker. A pinned one lives as
 //! long as its client: both end together, and if its server ends it between requests, the next

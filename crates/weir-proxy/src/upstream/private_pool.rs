@@ -8,7 +8,7 @@
 //! making or loss of a connection means for requests. Invariants: `parked` is the number of
 //! requests that wait for another round; each connection of a client that is no tunnel is in its
 //! `conns` or its attempts. Bounds: [`PrivatePool::conns`] by the number of upstreams, or by
-//! `destinations`; one request at a time waits. docs/semantics.md §8, §9.
+//! `destinations`; one request at a time waits. docs/pools.md, docs/forward.md.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@
 //! Used by the engine (`upstream/probes.rs`), which owns the connection and the time. A probe has a
 //! separate connection and requests its end (`Connection: close`), so that it shows what a new
 //! client would see. Bounds: [`ANSWER_BYTES_MAX`] of the response, [`INTERIM_MAX`] interim ones.
-//! docs/semantics.md §6.
+//! docs/failover.md.
 
 use sha2::{Digest, Sha256};
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};

@@ -13,7 +13,7 @@
 //! a cookie was sent, or a segment looks generated) must have been requested repeatedly; weir
 //! requests it without the cookie. `pipeline rehearse=` sets the target instead. A server that
 //! cannot be rehearsed is not pipelined. Bound: one rehearsal at a time for each server and worker,
-//! a target of [`TARGET_BYTES_MAX`]. docs/pipelining.md#rehearsal
+//! a target of [`TARGET_BYTES_MAX`]. docs/pipelining-trust.md#rehearsal
 
 use weir_http::{Fields, Limits, Method, Version};
 

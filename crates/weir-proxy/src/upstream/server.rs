@@ -6,7 +6,7 @@
 //! connections as requests need: one more is made when a request would otherwise wait, and a
 //! surplus one is closed after an idle time ([`Server::wants_more`]). Bounds: `depth` unanswered
 //! requests on a connection before the next is used, `capacity` requests waiting or in flight in
-//! all, [`Limits`] for connections. docs/semantics.md §3.
+//! all, [`Limits`] for connections. docs/connections.md.
 
 mod holders;
 mod learned;

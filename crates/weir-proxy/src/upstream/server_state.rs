@@ -2,7 +2,7 @@
 //!
 //! The engine keeps one [`ServerState`] a server on each worker and asks it before it places
 //! anything. Orders come from outside and hold until the next one; one worker decides on a
-//! suspension and informs the others, and it ends without an order. docs/semantics.md §6.
+//! suspension and informs the others, and it ends without an order. docs/failover.md.
 //!
 //! ```text
 //!                  | new requests | what waits  | in flight | connections

@@ -6,7 +6,7 @@
 //! not the time in line behind others. The usual time is the 95th percentile of the last few
 //! thousand: the 99th is itself a late response when one in a hundred is, and that is when this is
 //! needed. Bound: 280 bytes; a few additions a receive, a pass over all classes every
-//! [`REVIEW_ANSWERS`] responses. docs/pipelining.md#what-may-follow-what
+//! [`REVIEW_ANSWERS`] responses. docs/pipelining-stalls.md#late-responses
 
 use crate::base::log_buckets::Scale;
 use crate::upstream::overlook::OverlookDetector;

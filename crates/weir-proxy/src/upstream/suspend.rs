@@ -1,5 +1,5 @@
 //! Evidence against a server, and the consequences when it is suspended, comes back, or is tried
-//! (docs/semantics.md §6).
+//! (docs/failover.md).
 //!
 //! Where no probes are configured a suspended server comes back through a trial: after a pause one
 //! request of a client is sent to it, alone on a connection. When its response is bad as well, the

@@ -28,16 +28,18 @@ const FAILED_MAX: u8 = 1;
 pub const PENALTY_MIN_US: u64 = 60 * 1_000_000;
 /// Longest stay: each demotion doubles it up to here.
 pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
-/// Trusted for this many times the last penalty, the doubling starts over: 8 minutes of good
-/// behaviour forgive one minute, 8 hours an hour. Shorter, and a server that fails once a day for a
-/// moment would still climb to an hour.
+/// A server that crashes within this time after it was first pipelined may have crashed because of that.
+const SOON_US: u64 = 60_000_000;
+/// A server that crashes so more often than this is not pipelined again.
+const CRASHES_MAX: u8 = 1;
+/// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good behaviour forgive one
+/// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
 
 /// What `status` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustState {
-    /// At depth 1, with this many clean answers so far (0 to 64; still 64 while a second connection
-    /// is missing).
+    /// At depth 1, with this many clean answers so far (0 to 64; it stays at 64 while a second connection is missing).
     Earning {
         /// Clean answers.
         clean: u32,
@@ -92,7 +94,7 @@ pub struct Trust {
     crashes: u8,
 }
 
-/// Whether several requests at once were tried in a rehearsal.
+/// Whether several requests at once were tried with nobody's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rehearsed {
     /// They need not be.
@@ -292,8 +294,8 @@ impl Trust {
         }
     }
 
-    /// Another worker has come to this verdict, or weir did before its restart. True when this is
-    /// news. A server that may have mixed up answers keeps that verdict.
+    /// Another worker has come to this verdict, or weir before it was started anew. True when this is news. A server that may have mixed
+    /// answers up stays one that has.
     pub fn restore(&mut self, verdict: Verdict) -> bool {
         if self.is_lost() || matches!((&self.state, verdict), (State::Unfit, Verdict::Unfit(_))) {
             return false;
@@ -313,8 +315,7 @@ impl Trust {
         *self = Trust { single: self.single, ..Trust::new(1).rehearsed_first(is_due) };
     }
 
-    /// For status: the reason for the present penalty or for [`TrustState::Surplus`]; None without
-    /// one, or after an answer too many.
+    /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
     pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
         self.penalty_for.filter(|_| {
             matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus | TrustState::Unfit)

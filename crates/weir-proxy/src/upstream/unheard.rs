@@ -4,7 +4,7 @@
 //! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is checked
 //! again and again until all was acknowledged; the kernel knows (the driver's `delivery`). A server
 //! that merely takes its time acknowledges, also with a closed window, and is never ended here.
-//! Called by [`super::timers`] and by the worker. docs/semantics.md §3.
+//! Called by [`super::timers`] and by the worker. docs/connections.md.
 
 use super::Upstreams;
 use super::agenda::Ending;

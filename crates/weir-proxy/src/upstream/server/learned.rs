@@ -1,9 +1,7 @@
-//! What a worker has learned about a server from its responses and from the ends of its
-//! connections. Pure.
+//! What a worker has learned about a server from its answers and from the ends of its connections. Pure.
 //!
-//! Each part has a separate file beside this file's parent. They are put together here, with the
-//! parts too small for a file: how large responses are, and whether they are held back for want of
-//! an acknowledgement. `batch` >= 1.
+//! Each part is a file of its own beside this one's parent; here they are put together, with what is too small for one: how large answers
+//! are, and whether they are held back for want of an acknowledgement. `batch` >= 1.
 
 use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
@@ -20,19 +18,16 @@ use crate::upstream::rehearsal::Rehearsal;
 use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
 
-/// Bytes of responses that are worth having in one receive (a large receive buffer). Pipelining
-/// saves the cost of a receive and a send; next to the copying of large responses that is nothing,
-/// and one connection after the other would idle.
+/// Bytes of answers that are worth having in one receive (a large receive buffer). Pipelining saves what a receive and a
+/// send cost; next to the copying of large answers that is nothing, and one connection after the other would idle.
 const BATCH_BYTES: u64 = 64 * 1024;
-/// A response in a pipeline that takes as long as the kernel delays an acknowledgement (40 ms, a
-/// tick less) may have been held back for want of one (Nagle's algorithm, RFC 9293 §3.7.4). nginx
-/// with `tcp_nopush` does so.
+/// An answer in a pipeline that takes as long as the kernel delays an acknowledgement (40 ms, a tick less) may have been held
+/// back for want of one (Nagle's algorithm, RFC 9293 §3.7.4). nginx with `tcp_nopush` does so.
 const HELD_US: u64 = 30_000;
-/// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of
-/// no use.
+/// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
-/// Connections that a server ends after fewer requests are not worth replacing by nearer ones: a
-/// connect costs as much as the far connection adds to ten or twenty requests.
+/// A server that ends connections after fewer requests is not worth being made anew nearer: a connect costs what ten or twenty requests
+/// on a far connection cost more.
 const SCOUTED_REQUESTS_MIN: u64 = 50;
 
 /// See the module.
@@ -40,11 +35,13 @@ const SCOUTED_REQUESTS_MIN: u64 = 50;
 pub(crate) struct Learned {
     /// How far the server may be trusted with pipelining.
     pub trust: Trust,
-    /// Whether it tolerates that.
+    /// Whether it bears that.
     pub early_close: EarlyCloseDetector,
     /// Whether connections fall silent because of it.
     pub deaf: DeafDetector,
-    /// The requests that it is rehearsed with.
+    /// Whether it dies of that.
+    pub crash: CrashDetector,
+    /// What it is rehearsed with.
     pub rehearsal: Rehearsal,
     /// Which requests are alike.
     pub classes: Classes,
@@ -54,28 +51,26 @@ pub(crate) struct Learned {
     pub keepalive_limit: KeepaliveLimit,
     /// Whether it keeps connections for more than one; all workers have the same.
     pub lasting: Lasting,
-    /// How much it can handle at once; all workers have the same.
+    /// How much it bears at once; all workers have the same.
     pub load: Load,
-    /// How long it keeps an idle connection.
+    /// How long it lets a connection rest.
     pub idle_limit: IdleLimit,
-    /// It has sent a body where none may be: its connections end behind the response to a HEAD.
+    /// It has sent a body where there is none: its connections end behind the answer to a HEAD.
     pub strays: bool,
-    /// How long its responses usually take.
+    /// How long its answers usually take.
     pub usual: SlowDetector,
-    /// Responses that fill a receive: more in a row on one connection gain nothing and keep others
-    /// idle.
+    /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
     pub batch: u32,
-    /// The recent time of its responses, when balancing needs that.
+    /// How long its answers take lately, when balancing needs that.
     pub measure: Option<Box<Measure>>,
-    /// Bytes of a response, averaged; None when the depth is fixed.
+    /// Bytes of an answer, averaged; None when the depth is fixed.
     answer_bytes: Option<u64>,
     /// Until when it gets acknowledgements at once.
     acknowledged_until_us: u64,
 }
 
 impl Learned {
-    /// Starts without knowledge. `shared`: how many connections there are for requests that share
-    /// them, over all workers.
+    /// Nothing yet. `shared`: how many connections are there for requests that share them, over all workers.
     pub(super) fn new(mode: PipelineMode, queue_size: u32, shared: u32) -> Learned {
         let rehearses = mode == PipelineMode::Adaptive && queue_size > 1;
         Learned {
@@ -99,14 +94,14 @@ impl Learned {
         }
     }
 
-    /// Returns the number of unanswered requests on a connection before the next one is used.
+    /// Unanswered requests on a connection before the next one is used.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
         self.depth.limit().min(self.batch)
     }
 
-    /// Learns from a receive on a connection with several unanswered requests, `elapsed_us` after
-    /// the one before. True when the server seems to wait for acknowledgements.
+    /// Learns from a receive on a connection with several unanswered requests, `elapsed_us` after the one before. True when
+    /// the server seems to wait for acknowledgements.
     pub(crate) fn holds_back(&mut self, elapsed_us: u64, now_us: u64) -> bool {
         if elapsed_us >= HELD_US {
             self.acknowledged_until_us = now_us + ACKNOWLEDGE_US;
@@ -114,7 +109,7 @@ impl Learned {
         now_us < self.acknowledged_until_us
     }
 
-    /// Learns from a receive that completed `count` responses (at least 1) of `bytes` in all.
+    /// Learns from a receive that completed `count` answers (at least 1) of `bytes` in all.
     pub(crate) fn note_answers(&mut self, bytes: u64, count: u32) {
         if let Some(mean) = &mut self.answer_bytes {
             *mean = (*mean * 7 + bytes / u64::from(count)) / 8;
@@ -122,9 +117,8 @@ impl Learned {
         }
     }
 
-    /// Learns from the end of a response, the `answers`-th on its connection, that says whether the
-    /// connection continues (`persist`) or ends (`announced`). `pooled`: the connection belongs to
-    /// no single client.
+    /// Learns from the end of an answer, the `answers`-th on its connection, that says whether that goes on (`persist`) or ends
+    /// (`announced`). `pooled`: the connection is nobody's own.
     #[inline]
     pub(crate) fn on_end(&mut self, answers: u64, persist: bool, announced: bool, pooled: bool) {
         if persist {
@@ -140,14 +134,12 @@ impl Learned {
         }
     }
 
-    /// Whether it ends connections, but after enough requests that another connect costs little in
-    /// comparison.
+    /// Whether it ends connections after so many requests that one more connect weighs little.
     pub(super) fn is_short_lived(&self) -> bool {
         (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.keepalive_limit.limit())
     }
 
-    /// An operator decides that it may earn trust again: surplus answers and failures with
-    /// pipelining are forgotten.
+    /// An operator says that it may earn trust again: that it sent answers too many, or did not bear pipelining, is forgotten.
     pub(crate) fn forgive(&mut self) {
         self.trust.clear();
         (self.early_close, self.deaf, self.strays, self.usual.overlook) = <_>::default();
