@@ -134,7 +134,12 @@ impl Terms {
         let said = &answer.directives;
         // An operator's lifetime overrides the response's own statements, including no-cache.
         let is_forced = lifetime.source == LifetimeSource::Forced;
-        let forbids_stale = said.forbids_stale() || answer.is_error();
+        // Most pages for one client say nothing at all: nobody else gets them unvalidated, whatever
+        // the operator allows to be served stale.
+        let says_nothing = lifetime.source == LifetimeSource::None
+            && !said.set.has(Directive::Public)
+            && said.stale_while_revalidate_s.or(said.stale_if_error_s).is_none();
+        let forbids_stale = said.forbids_stale() || answer.is_error() || says_nothing;
         let initial_age_us = initial_age_us(answer, times);
         // It lives from now on, however old it was on arrival.
         let before_s = if is_forced { initial_age_us.div_ceil(SECOND_US) } else { 0 };

@@ -146,6 +146,22 @@ fn windows() {
     assert_eq!(windows(500, &["Cache-Control: max-age=9, stale-if-error=9"]), (0, 0));
 }
 
+/// A response that says nothing about caches may be for one client: nobody else gets it unvalidated,
+/// although the operator has stale responses served.
+#[test]
+fn what_says_nothing_is_never_served_stale() {
+    let options = Options { stale_while_revalidate_s: 30, stale_if_error_s: 40, max_stale_s: 50, ..Options::default() };
+    let of = |lines: &[&'static str]| {
+        let stored = stored_with("", 200, lines, &options);
+        stored.map(|terms| (terms.forbids_stale, terms.stale_while_revalidate_s, terms.stale_if_error_s))
+    };
+    assert_eq!(of(&[]), Err(NotStored::NeverUsable));
+    assert_eq!(of(&["ETag: \"a\""]), Ok((true, 0, 0)), "validated for each use");
+    assert_eq!(of(&["Cache-Control: public"]), Ok((false, 30, 40)));
+    assert_eq!(of(&["Cache-Control: stale-while-revalidate=3"]), Ok((false, 3, 40)));
+    assert_eq!(of(&["Cache-Control: max-age=0"]), Ok((false, 30, 40)));
+}
+
 #[test]
 fn forced_lifetimes_stand_above_the_answer() {
     let options = Options { forced_lifetimes: vec![(200, 50)], ..Options::default() };

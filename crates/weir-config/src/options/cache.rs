@@ -63,7 +63,7 @@ pub(super) const CACHE: Block = Block {
             "heuristic",
             Kind::Flag,
             Default::Is("#true"),
-            "Responses that state no lifetime but have a `Last-Modified` are fresh for a tenth of the time since then, at most a day.",
+            "Responses that state no lifetime but have a `Last-Modified` are fresh for a tenth of the time since then, at most a day. With `public` for statuses below 400, else for those that RFC 9110 §15.1 names, without 206.",
         ),
         row(
             "error-ttl",

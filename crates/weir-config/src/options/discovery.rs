@@ -25,7 +25,7 @@ pub(super) const DISCOVERY: Block = Block {
             "ttl-min",
             Kind::Time(100_000, HOUR),
             Default::Is("1s"),
-            "An answer holds for its TTL, but at least for this time: weir looks up no name more often.",
+            "An answer holds for its TTL, but at least for this time: weir looks up no name more often, except while name servers fail.",
         ),
         row("ttl-max", Kind::Time(SECOND, DAY), Default::Is("5m"), "The longest time that an answer holds."),
         row(

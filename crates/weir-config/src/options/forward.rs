@@ -57,7 +57,7 @@ pub(super) const FORWARD: Block = Block {
             "pac",
             Kind::Or("off", &Kind::Or("auto", &Kind::Text("a path", texts::forward::file))),
             Default::Is("off"),
-            "The response to `/proxy.pac` for clients that request it from the proxy itself. `auto`: a file made of the listeners. A path: your file, read at start. `off`: 404.",
+            "The response to `/proxy.pac` for clients that request it from the proxy itself. `auto`: a file made of the listeners. A path: your file, read at start and at each reload. `off`: 404.",
         ),
         row(
             "pac-host",
@@ -104,7 +104,7 @@ const RULE: Block = Block {
             "names-file",
             Kind::Text("a path", texts::forward::file),
             Default::Absent,
-            "A file of such names, one a line; `#` begins a comment. weir reads it at start.",
+            "A file of such names, one a line; `#` begins a comment. weir reads it at start and at each reload.",
         ),
         row(
             "address",

@@ -213,6 +213,8 @@ impl Reading<'_, '_> {
                 // After its end nothing more is expected.
                 if frame.has(END_STREAM) {
                     self.mux.recent.remove(id);
+                } else if self.mux.recent.take_unended(id) {
+                    frame::put_reset(&mut self.mux.out, id, Code::NoError);
                 }
                 return Ok(None);
             }

@@ -62,8 +62,9 @@ impl Mux {
     }
 
     /// The response is complete: END_STREAM follows the pending bytes, with the trailers. When the
-    /// request's body is not complete then, RST_STREAM with NO_ERROR informs the client that it
-    /// isn't needed. Returns the bytes of a block of trailers.
+    /// request's body is not complete then, and more of it comes that is not its end, RST_STREAM
+    /// with NO_ERROR informs the client that it isn't needed. A reset right behind the response
+    /// would have some clients discard it (curl 7.88). Returns the bytes of a block of trailers.
     pub fn end(&mut self, stream: u32, trailers: Trailers<'_>) -> usize {
         let Some(open) = self.streams.find_mut(stream) else { return 0 };
         if open.answer != Answer::Begun {

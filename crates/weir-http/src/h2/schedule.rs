@@ -161,8 +161,8 @@ impl Mux {
         (written, !closed && self.streams.find(id).is_some_and(|open| self.is_ready(open)))
     }
 
-    /// Writes the end of a response: its trailers, and the reset that is needed when the request's
-    /// body is still coming (RFC 9113 §8.1).
+    /// Writes the end of a response: its trailers. When the request's body is still coming, a reset
+    /// follows the next of it (RFC 9113 §8.1).
     fn write_end(&mut self, id: u32, to: &mut impl Outgoing) -> usize {
         let Some(stream) = self.forget(id) else { return 0 };
         let mut end = Vec::new();
@@ -174,11 +174,12 @@ impl Mux {
             put_fragments(&mut end, id, true, &block);
         }
         if !stream.received {
-            self.recent.add(id);
             // Where all announced content is here only an end, or trailers, can follow: no reason
             // to cancel that.
-            if stream.length_left != Some(0) {
-                frame::put_reset(&mut end, id, Code::NoError);
+            if stream.length_left == Some(0) {
+                self.recent.add(id);
+            } else {
+                self.recent.add_unended(id);
             }
         }
         if !end.is_empty() {

@@ -168,9 +168,13 @@ impl Streams {
 /// before it knew are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
+    /// With [`UNENDED`]: the client has not been told that the rest of its request is not needed.
     ids: Option<Box<[u32; RECENT]>>,
     next: usize,
 }
+
+/// A bit that no stream has in its number (RFC 9113 §5.1.1).
+const UNENDED: u32 = 1 << 31;
 
 impl Recent {
     pub(super) fn add(&mut self, id: u32) {
@@ -178,10 +182,25 @@ impl Recent {
         self.next = (self.next + 1) % RECENT;
     }
 
+    /// Adds a stream whose client may go on with a request that has its response.
+    pub(super) fn add_unended(&mut self, id: u32) {
+        self.add(id | UNENDED);
+    }
+
+    /// Returns whether the client of a stream goes on and has to be told so, once.
+    pub(super) fn take_unended(&mut self, id: u32) -> bool {
+        let place = self.find(id).filter(|place| **place & UNENDED != 0);
+        place.map(|place| *place = id).is_some()
+    }
+
     /// Forgets a stream; returns whether it was there.
     pub(super) fn remove(&mut self, id: u32) -> bool {
-        let place = self.ids.iter_mut().flat_map(|ids| ids.iter_mut()).find(|other| **other == id);
-        place.map(|place| *place = 0).is_some()
+        self.find(id).map(|place| *place = 0).is_some()
+    }
+
+    fn find(&mut self, id: u32) -> Option<&mut u32> {
+        let mut all = self.ids.iter_mut().flat_map(|ids| ids.iter_mut());
+        all.find(|other| **other & !UNENDED == id && **other != 0)
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -189,7 +208,7 @@ impl Recent {
     }
 
     pub(super) fn has(&self, id: u32) -> bool {
-        self.ids.as_ref().is_some_and(|ids| ids.contains(&id))
+        self.ids.as_ref().is_some_and(|ids| ids.contains(&id) || ids.contains(&(id | UNENDED)))
     }
 }
 

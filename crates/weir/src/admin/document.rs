@@ -383,7 +383,7 @@ impl Server {
     /// How much attention from an operator it needs; 0: none.
     pub(crate) fn sickness(&self) -> u8 {
         match (self.state.as_str(), self.trust.as_str()) {
-            ("up", "penalty" | "surplus") => 1,
+            ("up", "penalty" | "surplus" | "unfit") => 1,
             ("up", _) => 0,
             ("draining" | "disabled", _) => 2,
             _ => 3,
