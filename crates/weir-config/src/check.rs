@@ -107,11 +107,8 @@ impl Checker<'_> {
             && let Scalar::Text(url) = &to.scalar
         {
             let status_text = text_of(&status.scalar);
-            let problem = Problem::new(
-                "bad-value",
-                &status.span,
-                "`redirect` begins with the place, and its status is an option",
-            );
+            let problem =
+                Problem::new("bad-value", &status.span, "`redirect` takes the URL first; its status is an option");
             self.problems.push(problem.help(format!("write `redirect \"{url}\" status={status_text}`")));
             left = &values[1..];
         }
@@ -144,7 +141,7 @@ impl Checker<'_> {
 
     fn tls_flag(&mut self, entry: &Entry) {
         let problem =
-            Problem::new("surplus-value", &entry.name_span, "`tls` of a listener needs a certificate, and no value");
+            Problem::new("surplus-value", &entry.name_span, "`tls` in `listen` takes no value and needs a certificate");
         let help = "write `listen \"ADDRESS:PORT\" { tls { certificate \"FILE\" key=\"FILE\"; } }`";
         self.problems.push(problem.help(help));
     }
@@ -152,7 +149,7 @@ impl Checker<'_> {
     fn entry(&mut self, entry: &Entry) {
         if let Some(row) = self.block.row(&entry.name) {
             if entry.braces || !entry.entries.is_empty() {
-                let message = format!("`{}` is an option: it has a value and nothing inside", entry.name);
+                let message = format!("`{}` is an option: it takes a value, not a block", entry.name);
                 self.problems.push(Problem::new("not-a-block", &entry.name_span, message));
             }
             self.option(row, &entry.name_span, &entry.values);
@@ -178,8 +175,8 @@ impl Checker<'_> {
         if !block.repeats
             && let Some(earlier) = self.blocks.iter().find(is_it)
         {
-            let problem = Problem::new("duplicate", &entry.name_span, format!("`{}` may stand only once", block.name));
-            self.problems.push(problem.related(&earlier.span, "it is here already"));
+            let problem = Problem::new("duplicate", &entry.name_span, format!("`{}` may occur only once", block.name));
+            self.problems.push(problem.related(&earlier.span, "first here"));
         }
         self.blocks.push(check(block, entry, self.problems));
     }

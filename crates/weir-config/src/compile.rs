@@ -162,7 +162,9 @@ impl Compiler<'_> {
         let only_forwards = !has("listen") && !has("route") && (has("forward") || has("tcp"));
         for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
             if !has(word) && !only_forwards {
-                self.push(Problem::of_file("nothing-to-do", format!("no `{word}` at all")).help(example));
+                self.push(
+                    Problem::of_file("nothing-to-do", format!("the configuration has no `{word}`")).help(example),
+                );
             }
         }
         ["upstream", "route"].into_iter().for_each(|word| self.at_most(document, word, BLOCKS_MAX));
@@ -178,7 +180,8 @@ impl Compiler<'_> {
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
         if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty() {
-            let message = "`client-address` has an effect only with `trusted-proxies`, who are believed in it";
+            let message =
+                "`client-address` has an effect only with `trusted-proxies`: weir trusts this header only from them";
             self.push(Problem::new("conflict", &block.place("client-address"), message));
         }
         ClientPlan {
@@ -219,7 +222,7 @@ impl Compiler<'_> {
         let (format, escape) = (block.text("format"), block.word("escape"));
         let preset = Template::preset(format);
         if preset.is_some() && escape == "json" {
-            let message = format!("`escape` is for a format of your own; `{format}` has its own");
+            let message = format!("`escape` applies only to a custom format; `{format}` has its own");
             self.push(Problem::new("conflict", &block.place("escape"), message));
         }
         let escape = if escape == "json" { Escape::Json } else { Escape::Default };
@@ -323,7 +326,7 @@ impl Compiler<'_> {
         let rehearse = Some(block.text("rehearse")).filter(|path| !path.is_empty()).map(str::to_owned);
         if rehearse.is_some() && pipeline != PipelineMode::Adaptive {
             let problem = Problem::new("conflict", &block.place("rehearse"), "`rehearse` is for `pipeline adaptive`");
-            self.push(problem.help("leave it out: with `depth` and `off` nothing is tried before"));
+            self.push(problem.help("leave it out: with `depth` and `off`, weir tests no server first"));
         }
         let sharing = Sharing { rehearse, escape: block.flag_or_none("escape") };
         UpstreamPlan { pipeline, share, echo, sharing, ..plan }
@@ -351,7 +354,7 @@ impl Compiler<'_> {
                 let problem =
                     Problem::new("duplicate", &block.place("address"), format!("server `{name}` is listed twice"));
                 self.push(
-                    problem.related(span, "first here").help("for a larger share of requests raise its `weight`"),
+                    problem.related(span, "first here").help("for a larger share of requests, raise its `weight`"),
                 );
             }
             seen.entry(name).or_insert_with(|| block.place("address"));
@@ -367,7 +370,7 @@ impl Compiler<'_> {
         if backups.len() == upstream.all("server").count() && upstream.text("servers-from").is_empty() {
             let message = format!("all servers of upstream `{}` are backups", upstream.text("name"));
             let problem = Problem::new("conflict", &first.place("backup"), message);
-            self.push(problem.help("leave `backup` out where the server is to be used at all times"));
+            self.push(problem.help("leave `backup` out for each server that weir should always use"));
         }
         // The effective configuration has a weight for every server.
         let weight = first.number("weight").to_string();
@@ -376,7 +379,7 @@ impl Compiler<'_> {
             _ => false,
         };
         if others.is_empty() && !first.chosen("weight").is_none_or(usual) {
-            let message = "`weight` has no effect on the only backup: when it is used, it gets everything";
+            let message = "`weight` has no effect on the only backup: once in use, it gets all traffic";
             self.push(Problem::new("conflict", &first.place("weight"), message));
         }
     }
@@ -389,7 +392,7 @@ impl Compiler<'_> {
         }
         if name.ends_with(":443") && !name.starts_with(UNIX) && !speaks_tls {
             let message = "port 443 usually expects TLS, and without `tls` weir sends plain text there";
-            let help = "write a `tls` block into the upstream, or name a port of the server that speaks plain HTTP";
+            let help = "add a `tls` block to the upstream, or use a port where the server speaks plain HTTP";
             self.warnings.push(Problem::new("plain-text", &block.place("address"), message).help(help));
         }
         let (connections_min, connections, connections_max) = self.connections(block);
@@ -409,12 +412,12 @@ impl Compiler<'_> {
             ["connections-min", "connections", "connections-max"].map(|name| narrow(block.number(name)));
         // A wrong number has been reported, and is 0 here.
         if usual > 0 && min > usual {
-            let message = format!("`connections-min` is {min}, but not more than {usual} are made: `connections`");
+            let message = format!("`connections-min` is {min}, but `connections` allows at most {usual}");
             let problem = Problem::new("conflict", &block.place("connections-min"), message);
             self.push(problem.help(format!("write connections={min}, or lower `connections-min`")));
         }
         if max > 0 && usual > max {
-            let message = format!("`connections-max` is {max}, less than `connections`, which is {usual}");
+            let message = format!("`connections-max` is {max}, less than `connections` ({usual})");
             let problem = Problem::new("conflict", &block.place("connections-max"), message);
             self.push(problem.help("lower `connections`, or leave `connections-max` out: it grows with `connections`"));
         }
@@ -424,7 +427,7 @@ impl Compiler<'_> {
     fn rule(&mut self, block: &Checked) -> Option<Rule> {
         let given: Vec<&str> = MATCHES.into_iter().filter(|name| block.chosen(name).is_some()).collect();
         let [kind] = given[..] else {
-            let message = "exactly one match must stand: `any`, eq=, prefix=, suffix= or regex=";
+            let message = "exactly one match is required: `any`, eq=, prefix=, suffix= or regex=";
             let span = given.get(1).map_or_else(|| block.span.clone(), |second| block.place(second));
             self.push(Problem::new("bad-value", &span, message));
             return None;

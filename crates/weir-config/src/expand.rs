@@ -61,7 +61,7 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !valid {
-        return Err(format!("`{name}` is no name of a variable (write `$${{` for a literal `${{`)"));
+        return Err(format!("`{name}` is not the name of a variable (write `$${{` for a literal `${{`)"));
     }
     // As in a shell, `:-` also replaces a variable that is set but empty.
     match (lookup(name), default) {

@@ -105,13 +105,13 @@ fn read_any(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let (mut file, mut bytes, begun) = (file.take(limit + 1), Vec::new(), Instant::now());
     loop {
         match file.read_to_end(&mut bytes) {
-            Ok(_) if bytes.is_empty() => return Err(io::Error::other("nobody writes to this pipe or device")),
+            Ok(_) if bytes.is_empty() => return Err(io::Error::other("no program writes to this pipe or device")),
             Ok(_) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PIPE_MAX => {
                 std::thread::sleep(PIPE_EVERY);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let why = format!("what writes to this pipe has not ended within {} s", PIPE_MAX.as_secs());
+                let why = format!("the writer of this pipe did not finish within {} s", PIPE_MAX.as_secs());
                 return Err(io::Error::new(ErrorKind::TimedOut, why));
             }
             Err(error) => return Err(error),

@@ -39,21 +39,19 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
         let at = text.len() - text.trim_start().len();
         let problem =
             Problem::new("foreign", &(at..at + 1), "this looks like JSON, and the file's name doesn't end in .json");
-        return Some(
-            problem.help("rename it to NAME.json: weir reads its configuration as KDL or, in such files, as JSON"),
-        );
+        return Some(problem.help("rename it to NAME.json: weir reads such files as JSON, and all others as KDL"));
     }
     let (what, span) = by_words(text).or_else(|| by_shape(text))?;
     let problem =
-        Problem::new("foreign", &span, format!("this looks like {what}; weir has a language of its own, KDL"));
+        Problem::new("foreign", &span, format!("this looks like {what}; weir's configuration is written in KDL"));
     // The span begins with the first word.
     let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
-    let label =
-        habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; in weir it is {say}"));
+    let label = habits::option(word)
+        .map_or_else(|| "because of this".to_owned(), |say| format!("because of this; in weir this is {say}"));
     let program = PROGRAMS.iter().find(|(other, _)| *other == what);
     let help = program.map_or_else(
         || crate::START.to_owned(),
-        |(_, program)| format!("`weir import {program} FILE` writes it as one of weir; {}", crate::START),
+        |(_, program)| format!("`weir import {program} FILE` converts it; {}", crate::START),
     );
     Some(problem.label(label).help(help))
 }

@@ -69,7 +69,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["gzip", "gzip_types", "brotli", "zstd", "deflate", "encode", "compression"],
-        "`compress` in `route`, with `compress { types \"text/*\"; }` for other types than usual",
+        "`compress` in `route`, with `compress { types \"text/*\"; }` for other types than the default",
     ),
     (
         &["basic_auth", "basicauth", "auth_basic", "auth_basic_user_file", "userlist", "http_auth"],
@@ -107,13 +107,13 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["split_clients", "weighted", "canary", "mirror_percent"], "`split \"UPSTREAM\" percent=5` in `route`"),
     (
         &["server_template", "resolvers", "dynamic"],
-        "`server \"NAME:PORT\"` in `upstream`: a name stands for all its addresses",
+        "`server \"NAME:PORT\"` in `upstream`: a name expands to all its addresses",
     ),
     (&["stream", "layer4", "tcprouters"], "`tcp { listen \"ADDRESS:PORT\"; proxy \"NAME\"; }` at the top"),
     (&["ssl_preread", "req_ssl_sni", "hostsni"], "`sni \"NAME\" { proxy \"NAME\"; }` in `tcp`"),
     (
         &["default_server", "backend_default"],
-        "`route { proxy \"NAME\"; }` without `host`, which takes what no other route does",
+        "`route { proxy \"NAME\"; }` without `host`, which takes requests that no other route matches",
     ),
     (&["http2_max_concurrent_streams", "maxconcurrentstreams"], "`http2 { streams 100; }` in `client`"),
     (&["accesslog", "access_logs"], "`access-log \"PATH\"` at the top"),
@@ -121,7 +121,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["limit_except"], "`route methods=\"GET,HEAD\" { proxy \"NAME\"; }`"),
     (
         &["keepalive", "http_reuse", "pool_max_conn"],
-        "`connections-min` and `connections` of a `server`; they are kept by default",
+        "`connections-min` and `connections` of a `server`; weir keeps connections open by default",
     ),
     (
         &["so_keepalive", "proxy_socket_keepalive", "tcpka", "clitcpka", "srvtcpka", "tcp_keepalives"],
@@ -164,7 +164,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["ip_hash", "hash"], "`balance \"hash\" key=\"client-ip\"` in `upstream`"),
     (
         &["round_robin", "roundrobin", "lb_policy"],
-        "`balance` in `upstream`; in turn by weight (`ratio`) is the default",
+        "`balance` in `upstream`; the default, `ratio`, takes turns by weight",
     ),
     (&["cookie", "stick_table", "stick"], "`sticky cookie=\"NAME\"` in `upstream`"),
     (
@@ -199,7 +199,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["log_format", "option_httplog", "httplog"], "`access-log \"PATH\" format=\"...\"` at the top"),
     (
         &["stub_status", "stats", "status_page"],
-        "`metrics \"127.0.0.1:9100\"` at the top, which has a page, too; or `weir status`",
+        "`metrics \"127.0.0.1:9100\"` at the top, which also serves a page, or `weir status`",
     ),
 ];
 
@@ -209,9 +209,9 @@ const PLACED: &[(&str, &[&str], &str)] = &[
     (
         "timeout",
         &["", "route", "upstream", "server", "listen"],
-        "`forward-timeout` in `upstream`, for answers of servers",
+        "`forward-timeout` in `upstream`, for responses of servers",
     ),
-    ("tls", &["server", "route"], "`tls` in `upstream`, which is for all its servers"),
+    ("tls", &["server", "route"], "`tls` in `upstream`, which applies to all its servers"),
     ("tls", &[""], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
     ("key", &["listen"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
     ("cert", &["listen", "", "route"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
@@ -242,7 +242,7 @@ const ABSENT: &[(&[&str], &str)] = &[
     ),
     (
         &["forward_auth", "auth_request", "forwardauth", "ext_authz", "auth_request_set"],
-        "weir does not ask another server whether a request may pass yet; `users` and `client-ca` let it decide itself",
+        "weir cannot ask another server whether to accept a request yet; use `users` or `client-ca`",
     ),
     (
         &[
@@ -256,7 +256,7 @@ const ABSENT: &[(&[&str], &str)] = &[
             "certbot",
             "email",
         ],
-        "weir gets no certificates itself yet: point an ACME client at its files, which weir reads again when they change",
+        "weir requests no certificates yet: let an ACME client write the files, which weir rereads when they change",
     ),
     (
         &["include", "import", "conf_d", "providers", "source_file"],
@@ -266,7 +266,7 @@ const ABSENT: &[(&[&str], &str)] = &[
         &["map", "geo", "if", "acl", "vars", "lua", "js_content", "perl"],
         "weir has no conditions of this kind: write one `route` for each case",
     ),
-    (&["sub_filter", "replace_filter", "replace_response"], "weir does not change the content of answers"),
+    (&["sub_filter", "replace_filter", "replace_response"], "weir does not change the content of responses"),
     (&["mirror", "mirroring", "shadow"], "weir does not copy requests to a second server"),
     (&["http3", "quic", "alt_svc"], "weir does not speak HTTP/3 yet"),
     (
@@ -275,7 +275,7 @@ const ABSENT: &[(&[&str], &str)] = &[
     ),
     (
         &["pid", "pidfile", "daemon", "master_process"],
-        "weir stays in the foreground, and the service manager knows its process",
+        "weir stays in the foreground, where the service manager tracks its process",
     ),
     (
         &[
@@ -313,11 +313,11 @@ const ABSENT: &[(&[&str], &str)] = &[
             "flush_interval",
             "buffering",
         ],
-        "weir forwards an answer as it comes: leave it out",
+        "weir forwards a response as it arrives: leave it out",
     ),
     (
         &["mode_http", "option", "defaults", "global", "http", "middlewares", "routers"],
-        "weir has no such section: each option stands in the block that it is about",
+        "weir has no such section: write each option in the block that it applies to",
     ),
     (
         &[
@@ -329,7 +329,7 @@ const ABSENT: &[(&[&str], &str)] = &[
             "ssl_prefer_server_ciphers",
             "cipher_suites",
         ],
-        "weir offers only suites that are safe; `min-version` of `tls` is what can be chosen",
+        "weir offers only safe cipher suites; use `min-version` of `tls` to choose the version",
     ),
 ];
 
@@ -341,14 +341,18 @@ const VALUES: &[(&[&str], &str, &str)] = &[
     (
         &["round_robin", "roundrobin", "static_rr", "rr", "wrr", "weighted", "weighted_round_robin"],
         "ratio",
-        "`ratio`, in turn by weight, which is the default",
+        "`ratio`, which takes turns by weight and is the default",
     ),
     (
         &["least_conn", "leastconn", "least_connections", "least_requests", "least_request", "random_choose"],
         "least",
         "`least`",
     ),
-    (&["least_time", "ewma", "peak_ewma", "p2c"], "dynamic", "`dynamic`, by weight and response time, or `least`"),
+    (
+        &["least_time", "ewma", "peak_ewma", "p2c"],
+        "dynamic",
+        "`dynamic`, which goes by weight and response time, or `least`",
+    ),
     (
         &["ip_hash", "iphash", "source", "client_ip_hash", "uri_hash", "ring_hash", "consistent", "maglev"],
         "hash",
@@ -384,8 +388,7 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
     if block == "condition" {
         let name = name.unwrap_or("NAME");
         return Some(format!(
-            "`{word} \"{name}\" eq=\"{value}\"` is for requests that have it; `request {{ set \"{name}\" \"{value}\"; }}` sets a \
-             header for servers"
+            "`{word} \"{name}\" eq=\"{value}\"` matches requests that have it; `request {{ set \"{name}\" \"{value}\"; }}` sets a header for servers"
         ));
     }
     if block == "cache" {
@@ -401,10 +404,9 @@ pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) ->
 /// Returns what to do instead of setting an option to this value.
 pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
     match (option, value) {
-        ("weight", "0") => Some(
-            "a server that gets no new requests is drained by `weir server drain`; one that is used only when the others \
-             fail has `backup=#true`",
-        ),
+        ("weight", "0") => {
+            Some("`weir server drain` stops new requests to a server; `backup=#true` uses it only when the others fail")
+        }
         _ => None,
     }
 }

@@ -147,7 +147,7 @@ impl Reader<'_> {
             },
             Ok(serde_json::Value::String(text)) => self.expanded(&text, option, &span),
             Ok(_) => {
-                self.push(&span, "a value must stand here");
+                self.push(&span, "a value is missing here");
                 return None;
             }
             Err(error) => {

@@ -140,7 +140,7 @@ fn syntax_problem(text: &str, diagnostic: &kdl::KdlDiagnostic) -> Problem {
     let span = sharpened(text, span_of(diagnostic.span));
     let word = word_at(text, span.start);
     if let Some(help) = hint(word) {
-        return Problem::new("syntax", &span, format!("`{word}` can't be read as it stands")).help(help);
+        return Problem::new("syntax", &span, format!("`{word}` is not valid KDL")).help(help);
     }
     let message = diagnostic.message.clone().unwrap_or_else(|| "this is not KDL".to_owned());
     let problem = Problem::new("syntax", &span, message).label(diagnostic.label.clone().unwrap_or_default());
@@ -172,7 +172,7 @@ fn word_at(text: &str, offset: usize) -> &str {
 fn hint(word: &str) -> Option<String> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && digits < word.len() {
-        return Some(format!("values that begin with a digit and are no numbers need quotes: \"{word}\""));
+        return Some(format!("a value that begins with a digit but is not a number needs quotes: \"{word}\""));
     }
     match word {
         "true" | "false" | "null" => Some(format!("write #{word}")),

@@ -171,12 +171,11 @@ impl Server {
             return wrong("the host is missing: write http://HOST or http://HOST:PORT");
         }
         if authority.contains('@') {
-            return wrong("a server has no user and no password");
+            return wrong("the address of a server has no user and no password");
         }
         if !matches!(path, "" | "/") {
             return wrong(&format!(
-                "a server has no path, and requests keep theirs: write {scheme}://{authority}, or a configuration with \
-                 `rewrite` (docs/routes.md)"
+                "the address of a server has no path, because requests keep theirs: write {scheme}://{authority}, or a configuration with `rewrite` (docs/routes.md)"
             ));
         }
         None
@@ -264,14 +263,17 @@ mod tests {
         for (to, text) in [
             (&["https://127.0.0.1:8443", "127.0.0.1:90"][..], "either all servers speak TLS or none does"),
             (&["http://127.0.0.1", "https://127.0.0.1"], "write https:// for each"),
-            (&["https://127.0.0.1/app"], "a server has no path, and requests keep theirs: write https://127.0.0.1, or"),
+            (
+                &["https://127.0.0.1/app"],
+                "the address of a server has no path, because requests keep theirs: write https://127.0.0.1, or",
+            ),
             (&["http://a?x=1"], "write http://a, or"),
             (&["https://"], "the host is missing"),
             (&["http://u:p@a"], "no user and no password"),
             (&["127.0.0.1"], "the port is missing: write 127.0.0.1:80, or http://127.0.0.1"),
             (&["app.internal"], "the port is missing"),
             (&["ftp://a"], "not `ftp`"),
-            (&["::1"], "an IPv6 address stands in brackets"),
+            (&["::1"], "an IPv6 address needs brackets"),
         ] {
             let said = servers(to).unwrap_err();
             assert!(said.contains(text), "{to:?}: {said}");

@@ -218,7 +218,7 @@ impl Kind {
     fn with_words(&self, scalar: &Scalar, message: String) -> String {
         let Scalar::Text(text) = scalar else { return message };
         if let Some(say) = crate::habits::value(text, &self.words()) {
-            return format!("what is called `{text}` elsewhere is {say}");
+            return format!("`{text}` is not known here; in weir this is {say}");
         }
         match crate::problem::nearest(text, self.words()) {
             Some(word) => format!("`{text}` is not known here; did you mean `{word}`?"),

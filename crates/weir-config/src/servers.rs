@@ -29,7 +29,7 @@ pub fn parse_servers(bytes: &[u8], name: &str) -> Result<Vec<ServerPlan>, Errors
         all = servers(&document, &mut problems);
     }
     if all.is_empty() && problems.is_empty() {
-        problems.push(Problem::of_file("missing-value", "there is no `server` in it"));
+        problems.push(Problem::of_file("missing-value", "the list has no `server`"));
     }
     if problems.is_empty() { Ok(all) } else { Err(Errors::new(name, &text, problems)) }
 }
@@ -82,13 +82,13 @@ mod tests {
         assert_eq!(parse_server("[0::1]:80", &options).unwrap(), parse_servers(line, "a").unwrap()[0]);
         assert!(parse_server("unix:/run/a.sock", &[]).is_ok_and(|server| server.name == "unix:/run/a.sock"));
         for (address, name, text, says) in [
-            ("10.0.0.1", "weight", "5", "`address`: the port is missing: write 10.0.0.1:80 or the port that is meant"),
+            ("10.0.0.1", "weight", "5", "`address`: the port is missing: write 10.0.0.1:80 or another port"),
             ("10.0.0.1:80", "weight", "0", "`weight`: "),
             ("10.0.0.1:80", "weight", "much", "`weight`: "),
             ("10.0.0.1:80", "wieght", "5", "`wieght` is not known in `server`: did you mean `weight`?"),
-            ("10.0.0.1:80", "connections-min", "40", "`connections-min` is 40, but not more than 32 are made"),
-            ("original-destination", "weight", "5", "`original-destination` is no server of a list"),
-            ("/run/a.sock", "weight", "5", "a unix socket is written unix:/run/a.sock"),
+            ("10.0.0.1:80", "connections-min", "40", "`connections-min` is 40, but `connections` allows at most 32"),
+            ("original-destination", "weight", "5", "`original-destination` cannot be in a list of servers"),
+            ("/run/a.sock", "weight", "5", "write a unix socket as unix:/run/a.sock"),
             ("", "weight", "5", "`address`: "),
         ] {
             let said = parse_server(address, &[(name.to_owned(), text.to_owned())]).unwrap_err();
@@ -104,8 +104,8 @@ mod tests {
             ("listen \"10.0.0.1:80\"", "a", "`listen` is not known at the top of the file"),
             ("server \"10.0.0.1:80\"\nserver \"10.0.0.1:80\"", "a", "a:2:8: server `10.0.0.1:80` is listed twice"),
             ("server \"${HOME}:80\"", "a", "HOME"),
-            ("", "a", "a: there is no `server` in it"),
-            ("[]", "a.json", "a.json: there is no `server` in it"),
+            ("", "a", "a: the list has no `server`"),
+            ("[]", "a.json", "a.json: the list has no `server`"),
             ("{}", "a.json", "a.json:1:1: a list in JSON is an array of objects"),
             ("[{\"address\": \"10.0.0.1\"}]", "a.json", "a.json:1:14: `address`: the port is missing"),
             ("[{\"address\": \"10.0.0.1:80\"}", "a.json", "EOF"),

@@ -28,7 +28,7 @@ const SOCKET_BYTES_MAX: usize = 107;
 pub(crate) fn listener(text: &str) -> Result<String, String> {
     match text.strip_prefix(UNIX) {
         Some(path) => socket_at(path, "weir.sock"),
-        None if text.starts_with('/') => Err(format!("a unix socket is written {UNIX}{text}")),
+        None if text.starts_with('/') => Err(format!("write a unix socket as {UNIX}{text}")),
         None => listen_address(text),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn listener(text: &str) -> Result<String, String> {
 pub(crate) fn socket_mode(text: &str) -> Result<String, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(format!("{mode:04o}")),
-        _ => Err(format!("`{text}` is no mode: write octal digits, such as 0660, or 0666 for everybody")),
+        _ => Err(format!("`{text}` is not a mode: write octal digits, such as 0660, or 0666 for all users")),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     Err(match text.rsplit_once(':') {
         _ if text.parse::<Ipv6Addr>().is_ok() => in_brackets(text),
         Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
-            format!("an IPv6 address stands in brackets: [{host}]:{port}")
+            format!("an IPv6 address needs brackets: [{host}]:{port}")
         }
         Some(("", port)) if port.parse::<u16>().is_ok() => {
             format!("an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
@@ -77,10 +77,10 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
     let port = |port| if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) { "" } else { port };
     Some(match (scheme.to_ascii_lowercase().as_str(), to) {
         ("https" | "tls" | "wss", "listen on") => {
-            format!("an address has no scheme and no path: write {rest}{}, and a `tls` block behind it", port(":443"))
+            format!("an address has no scheme and no path: write {rest}{}, followed by a `tls` block", port(":443"))
         }
         ("https" | "tls" | "wss", _) => format!(
-            "an address has no scheme and no path: write {rest}{}, and a `tls` block into the upstream, which is for all its servers",
+            "an address has no scheme and no path: write {rest}{}, and add a `tls` block to the upstream, for all its servers",
             port(":443")
         ),
         ("http" | "ws" | "tcp", _) => format!("an address has no scheme and no path: write {rest}{}", port(":80")),
@@ -97,9 +97,9 @@ fn in_brackets(text: &str) -> String {
     match with_port {
         Some((address, port)) => {
             let address = if address.ends_with(':') { format!("{address}:") } else { address.to_owned() };
-            format!("an IPv6 address stands in brackets: [{address}]:{port}")
+            format!("an IPv6 address needs brackets: [{address}]:{port}")
         }
-        None => format!("an IPv6 address stands in brackets, and the port is missing: [{text}]:PORT"),
+        None => format!("an IPv6 address needs brackets, and the port is missing: [{text}]:PORT"),
     }
 }
 
@@ -161,13 +161,14 @@ pub(crate) fn source(text: &str) -> Result<String, String> {
     }
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_unspecified() || address.is_multicast() => {
-            Err("nobody can connect from this address: leave the option out, and the route decides".to_owned())
+            Err("weir cannot connect from this address: leave the option out to let the routing table decide"
+                .to_owned())
         }
         Ok(address) => Ok(address.to_string()),
         Err(_) if text.parse::<SocketAddr>().is_ok() => {
-            Err("an address without a port: each connection has one of its own".to_owned())
+            Err("write the address without a port: each connection gets its own port".to_owned())
         }
-        Err(_) => Err("an address of this machine, such as 10.0.0.5, or `client`".to_owned()),
+        Err(_) => Err("expected an address of this machine, such as 10.0.0.5, or `client`".to_owned()),
     }
 }
 
@@ -183,14 +184,14 @@ pub(crate) fn congestion(text: &str) -> Result<String, String> {
 /// `host:port` of a server, whose host may be a name, or `unix:` and the path of a socket.
 pub(crate) fn server_address(text: &str) -> Result<String, String> {
     if text.starts_with('/') {
-        return Err(format!("a unix socket is written {UNIX}{text}"));
+        return Err(format!("write a unix socket as {UNIX}{text}"));
     }
     if let Some(path) = text.strip_prefix(UNIX) {
         return socket_at(path, "app.sock");
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return if address.port() == 0 {
-            Err("port 0 can't be connected to".to_owned())
+            Err("weir cannot connect to port 0".to_owned())
         } else {
             Ok(address.to_string())
         };
@@ -205,13 +206,13 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(format!("the port is missing: write {text}:80 or the port that is meant"));
+        return Err(format!("the port is missing: write {text}:80 or another port"));
     };
     if !matches!(port.parse::<u16>(), Ok(1..)) {
         return Err(format!("`{port}` is not a port (1 to 65535)"));
     }
     if host.contains(':') {
-        return Err("an IPv6 address stands in brackets: [ADDRESS]:PORT".to_owned());
+        return Err("an IPv6 address needs brackets: [ADDRESS]:PORT".to_owned());
     }
     if !is_host_name(host) {
         return Err(format!("`{host}` is neither an address nor a host name"));
@@ -222,16 +223,19 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
 /// The path of a unix socket, such as one with this name, behind [`UNIX`].
 fn socket_at(path: &str, name: &str) -> Result<String, String> {
     if let Some(path) = path.strip_prefix("//") {
-        return Err(format!("`{UNIX}` has no slashes of its own: write {UNIX}/{}", path.trim_start_matches('/')));
+        return Err(format!(
+            "`{UNIX}` is followed directly by the path: write {UNIX}/{}",
+            path.trim_start_matches('/')
+        ));
     }
     if path.starts_with('@') {
-        return Err("weir finds unix sockets by their path, not by an abstract name".to_owned());
+        return Err("weir supports unix sockets with a path, not abstract names".to_owned());
     }
     if !path.starts_with('/') {
-        return Err(format!("a unix socket has an absolute path, such as {UNIX}/run/{name}"));
+        return Err(format!("a unix socket needs an absolute path, such as {UNIX}/run/{name}"));
     }
     if let Some((path, _)) = path.split_once(':').filter(|_| path.ends_with(':')) {
-        return Err(format!("nothing stands behind the path: write {UNIX}{path}"));
+        return Err(format!("nothing may follow the path: write {UNIX}{path}"));
     }
     if path.ends_with('/') {
         return Err(format!("`{path}` is a directory: write the path of the socket, such as {UNIX}{path}{name}"));
@@ -244,7 +248,7 @@ pub(crate) fn codes(text: &str) -> Result<String, String> {
     match Codes::parse(text) {
         Some(codes) => Ok(codes.to_string()),
         None => Err(format!(
-            "`{text}` is no status: write one such as 503, a class such as 5xx, or a range such as 500-504"
+            "`{text}` is not a status: write one such as 503, a class such as 5xx, or a range such as 500-504"
         )),
     }
 }
@@ -254,7 +258,7 @@ pub(crate) fn symptom(text: &str) -> Result<String, String> {
     match Symptom::parse(text) {
         Some(symptom) => Ok(symptom.to_string()),
         None => Err(format!(
-            "`{text}` is no status: write one such as 503, a class such as 5xx, a range such as 500-504, or lost"
+            "`{text}` is not a status: write one such as 503, a class such as 5xx, a range such as 500-504, or lost"
         )),
     }
 }
@@ -298,14 +302,12 @@ pub(crate) fn host_pattern(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     if text.contains([',', ' ']) {
-        return Err(format!(
-            "`{text}` is more than one name, and one may stand here: write a `route` or `sni` for each"
-        ));
+        return Err(format!("`{text}` is more than one name: write a `route` or `sni` for each"));
     }
     let name = text.strip_prefix("*.").unwrap_or(text);
     let address = name.parse::<IpAddr>().is_ok() || bracketed(name);
     if !address && !is_host_name(name.strip_suffix('.').unwrap_or(name)) {
-        return Err(format!("`{text}` is no host: write `*`, `www.example.org` or `*.example.org`, without a port"));
+        return Err(format!("`{text}` is not a host: write `*`, `www.example.org` or `*.example.org`, without a port"));
     }
     Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
 }
@@ -341,7 +343,7 @@ pub(crate) fn method(text: &str) -> Result<String, String> {
     }
     let upper = text.to_ascii_uppercase();
     if upper != text {
-        return Err(format!("methods are compared with case: write {upper}"));
+        return Err(format!("methods are case-sensitive: write {upper}"));
     }
     Ok(upper)
 }
@@ -352,8 +354,8 @@ pub(crate) fn protocol(text: &str) -> Result<String, String> {
     match lower.as_str() {
         "h2" | "h2c" | "http/1.1" => Ok(lower),
         "http/2" | "http2" => Err(format!("`{text}` is called `h2` with TLS, and `h2c` without")),
-        "h3" | "http/3" => Err("HTTP/3 is not spoken; write `h2`".to_owned()),
-        _ => Err(format!("`{text}` is none of `h2`, `h2c` and `http/1.1`")),
+        "h3" | "http/3" => Err("weir does not speak HTTP/3; write `h2`".to_owned()),
+        _ => Err(format!("`{text}` is not a protocol: write `h2`, `h2c` or `http/1.1`")),
     }
 }
 
@@ -408,11 +410,11 @@ pub(crate) fn echo_field(text: &str) -> Result<String, String> {
     ];
     let lower = text.to_ascii_lowercase();
     if !is_token(text) || text.contains('_') {
-        return Err(format!("`{text}` is not a field name"));
+        return Err(format!("`{text}` is not a header name"));
     }
     let reserved = TAKEN.contains(&lower.as_str()) || lower.starts_with("proxy-") || lower.starts_with("x-forwarded-");
     if reserved {
-        return Err(format!("the field `{lower}` has a meaning of its own: choose another, such as x-request-id"));
+        return Err(format!("the header `{lower}` has another meaning: choose another, such as x-request-id"));
     }
     Ok(lower)
 }
@@ -463,7 +465,9 @@ pub(crate) fn log_format(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(TemplateError::NoName) => Err(match nearest(text, PRESETS) {
             Some(preset) => format!("`{text}` is not known here; did you mean `{preset}`?"),
-            None => format!("`{text}` is neither `combined`, `common` nor `json`, and names nothing such as `$status`"),
+            None => format!(
+                "`{text}` is not a format: write `combined`, `common`, `json`, or a text with variables such as `$status`"
+            ),
         }),
         Err(TemplateError::Unknown(name)) => Err(unknown_name(&name)),
         Err(error) => Err(error.to_string()),
@@ -475,10 +479,10 @@ fn unknown_name(name: &str) -> String {
     let words: Vec<(String, &str)> = Name::ALL.iter().map(|(_, word, _)| (word.replace('_', "-"), *word)).collect();
     let near = nearest(name, words.iter().map(|(dashed, _)| dashed.as_str()));
     if let Some((_, word)) = near.and_then(|near| words.iter().find(|(dashed, _)| dashed == near)) {
-        return format!("nothing is called `${name}`; did you mean `${word}`?");
+        return format!("unknown variable `${name}`; did you mean `${word}`?");
     }
     let all: Vec<String> = words.iter().map(|(_, word)| format!("${word}")).collect();
-    format!("nothing is called `${name}`; there are {} and $http_NAME for any request field", all.join(" "))
+    format!("unknown variable `${name}`; known are {} and $http_NAME for any request header", all.join(" "))
 }
 
 /// A regular expression over bytes.
@@ -498,7 +502,7 @@ pub(crate) fn regex(text: &str) -> Result<String, String> {
 /// A part of a request target.
 pub(crate) fn target(text: &str) -> Result<String, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
-        return Err("a request target isn't empty and has no white space".to_owned());
+        return Err("a request target must not be empty or contain white space".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -518,7 +522,7 @@ pub(crate) fn probe_host(text: &str) -> Result<String, String> {
         _ => text,
     };
     if !is_host_name(host) && !bracketed(host) {
-        return Err(format!("`{text}` is no host: write it like www.example.org or www.example.org:8080"));
+        return Err(format!("`{text}` is not a host: write it like www.example.org or www.example.org:8080"));
     }
     Ok(text.to_owned())
 }

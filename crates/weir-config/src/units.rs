@@ -18,7 +18,7 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
     while !rest.is_empty() {
         let (number, unit, after) = split(rest, "a time", "10s, 500ms or 1h30m")?;
         let Some((_, scale)) = TIMES.iter().find(|(name, _)| *name == unit) else {
-            return Err(format!("`{unit}` is no unit of time: use us, ms, s, m, h or d"));
+            return Err(format!("`{unit}` is not a unit of time: use us, ms, s, m, h or d"));
         };
         total = number.checked_mul(*scale).and_then(|us| total.checked_add(us)).ok_or("the time is too long")?;
         rest = after;
@@ -41,8 +41,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let Some((_, scale)) = SIZES.iter().find(|(name, _)| *name == unit) else {
         return Err(
             match SIZES.iter().find(|(name, _)| unit.len() < 4 && name[..1].eq_ignore_ascii_case(&unit[..1])) {
-                Some((name, _)) => format!("`{unit}` is no unit of size: use {name}"),
-                None => format!("`{unit}` is no unit of size: use B, KiB, MiB, GiB or TiB"),
+                Some((name, _)) => format!("`{unit}` is not a unit of size: use {name}"),
+                None => format!("`{unit}` is not a unit of size: use B, KiB, MiB, GiB or TiB"),
             },
         );
     };
@@ -59,7 +59,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(u64, &'a str, 
     if letters == 0 {
         return Err(format!("{what} needs a unit: write it like {example}"));
     }
-    let number = text[..digits].parse().map_err(|_| format!("{what} with a number this large can't be used"))?;
+    let number = text[..digits].parse().map_err(|_| format!("{what} cannot be this large"))?;
     Ok((number, &text[digits..digits + letters], &text[digits + letters..]))
 }
 

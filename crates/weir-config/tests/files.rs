@@ -70,7 +70,7 @@ fn a_pipe_without_a_writer_is_not_waited_for() {
     let pipe = Pipe::new("idle.kdl");
     let errors = load(&pipe.0, Experts::NOBODY).unwrap_err();
     assert_eq!(errors.problems()[0].code, "unreadable");
-    assert!(errors.to_string().contains("nobody writes to this pipe"), "{errors}");
+    assert!(errors.to_string().contains("no program writes to this pipe"), "{errors}");
     // Nor is one that the configuration names: it would have to be read again.
     let rest = "listen \"127.0.0.1:80\"; upstream app { server \"10.0.0.1:80\"; }";
     let named = format!("{rest}; route {{ respond 503 file={:?}; }}", pipe.0.display().to_string());

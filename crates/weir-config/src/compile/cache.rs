@@ -33,17 +33,17 @@ pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Op
         && plan.object_bytes_max > plan.size_bytes / OBJECTS_MIN
         && plan.size_bytes > 0
     {
-        let message = "one answer could take more than a quarter of the store";
+        let message = "one response could take more than a quarter of the store";
         let problem = Problem::new("conflict", &block.place("object-limit"), message);
-        let problem = problem.help("a larger `size`, or a smaller `object-limit`");
-        compiler.push(problem.related(&block.place("size"), "this is the store"));
+        let problem = problem.help("raise `size`, or lower `object-limit`");
+        compiler.push(problem.related(&block.place("size"), "size of the store"));
     }
     if let Some(block) = block {
         check_snapshot(compiler, block, &plan);
     }
     let is_wanted = document.all("route").any(|route| route.all("cache").next().is_some());
     if let Some(block) = block.filter(|_| !is_wanted) {
-        let message = "no route has `cache`: nothing is stored";
+        let message = "no route has `cache`: weir stores nothing";
         let problem = Problem::new("no-effect", &block.span, message);
         compiler.warnings.push(problem.help("write `cache` in a route: route { proxy \"app\"; cache; }"));
     }
@@ -55,7 +55,7 @@ fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan
     let Some(snapshot) = &plan.snapshot else {
         for name in ["snapshot-size", "snapshot-interval"] {
             if block.chosen(name).is_some_and(|chosen| chosen.span.is_some()) {
-                let message = format!("no `snapshot` says where: `{name}` does nothing");
+                let message = format!("`{name}` has no effect without `snapshot`");
                 let problem = Problem::new("no-effect", &block.place(name), message);
                 compiler.warnings.push(problem.help("add snapshot \"/var/lib/weir/cache.snapshot\""));
             }
@@ -64,12 +64,13 @@ fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan
     };
     if snapshot.bytes_max > plan.size_bytes {
         let message = "the snapshot could be larger than the store";
-        let problem = Problem::new("conflict", &block.place("snapshot-size"), message).help("at most `size`");
-        compiler.push(problem.related(&block.place("size"), "this is the store"));
+        let problem =
+            Problem::new("conflict", &block.place("snapshot-size"), message).help("lower it to at most `size`");
+        compiler.push(problem.related(&block.place("size"), "size of the store"));
     }
     if let Err(why) = (compiler.world.experts.keeps)(&snapshot.path) {
-        let message = format!("nothing is kept over a restart: {why}");
-        let help = "a directory that exists and belongs to weir's user, such as /var/lib/weir";
+        let message = format!("weir cannot keep the cache across restarts: {why}");
+        let help = "choose an existing directory that belongs to weir's user, such as /var/lib/weir";
         compiler.warnings.push(Problem::new("unwritable", &block.place("snapshot"), message).help(help));
     }
 }
@@ -83,15 +84,15 @@ pub(super) fn cache(
 ) -> Option<Arc<CacheRules>> {
     let block = compiler.only(route, "cache")?;
     if route.chosen("proxy").is_none() {
-        let message = "there is nothing to store: weir answers these requests itself";
+        let message = "`cache` has no effect here: weir answers these requests itself";
         let problem = Problem::new("conflict", &block.span, message);
-        compiler.push(problem.help("take the `cache` away, or write `proxy` and an upstream"));
+        compiler.push(problem.help("remove `cache`, or use `proxy` with an upstream"));
     }
     let methods = route.texts("methods");
     if !methods.is_empty() && !methods.contains(&"GET") {
-        let message = "nothing is ever stored: only answers to GET are, and `methods` has none";
+        let message = "`cache` has no effect: weir stores only responses to GET, which `methods` excludes";
         let problem = Problem::new("conflict", &block.span, message);
-        compiler.push(problem.related(&route.place("methods"), "these are the route's"));
+        compiler.push(problem.related(&route.place("methods"), "methods of the route"));
     }
     warn_of_sharing(compiler, block);
     warn_of_clients(compiler, block, (route, document), edits);
@@ -148,15 +149,15 @@ fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (
     let texts = block.texts("purge-from");
     let is_for_all = texts.iter().any(|text| text.ends_with("/0"));
     if is_for_all {
-        let message = "anybody can have all that is stored fetched again, as often as he likes";
+        let message = "any client can purge everything that is stored, as often as it likes";
         let problem = Problem::new("exposed", &block.place("purge-from"), message);
-        compiler.warnings.push(problem.help("the addresses of those who change what is stored, such as 127.0.0.1"));
+        compiler.warnings.push(problem.help("name only clients that change the content, such as 127.0.0.1"));
     }
     let methods = route.texts("methods");
     if !texts.is_empty() && !methods.is_empty() && !methods.contains(&"PURGE") {
-        let message = "no PURGE comes here: `methods` does not have it";
+        let message = "this route never receives PURGE: add it to `methods`";
         let problem = Problem::new("no-effect", &block.place("purge-from"), message);
-        compiler.warnings.push(problem.related(&route.place("methods"), "these are the route's"));
+        compiler.warnings.push(problem.related(&route.place("methods"), "methods of the route"));
     }
     let networks: Vec<Network> = texts.into_iter().filter_map(network).collect();
     if !is_for_all {
@@ -171,10 +172,12 @@ fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Chec
     let Some(client) = document.all("client").next() else { return };
     let is_both = |text: &&str| network(text).is_some_and(|proxy| networks.iter().any(|one| one.overlaps(&proxy)));
     let Some(proxy) = client.texts("trusted-proxies").into_iter().find(is_both) else { return };
-    let message = format!("a PURGE of `{proxy}` itself gets 403: it is a trusted proxy, and may speak for anybody");
+    let message = format!(
+        "weir rejects a PURGE from `{proxy}` itself with 403: it is a trusted proxy and may act for any client"
+    );
     let problem = Problem::new("conflict", &block.place("purge-from"), message);
-    let problem = problem.help("clients behind it are known by their own addresses: name those of them who may");
-    compiler.warnings.push(problem.related(&client.place("trusted-proxies"), "these speak for others"));
+    let problem = problem.help("name the clients behind it that may purge: weir knows them by their own addresses");
+    compiler.warnings.push(problem.related(&client.place("trusted-proxies"), "trusted proxies"));
 }
 
 /// Reports upstreams whose responses are never for all clients: a route would serve one client's
@@ -187,14 +190,14 @@ pub(super) fn check_upstreams<'u>(
     let Some(block) = route.all("cache").next() else { return };
     for upstream in upstreams {
         let why = match upstream {
-            _ if upstream.is_destination() => "its server is where each client was going",
-            _ if upstream.sticky.is_some() => "it is `sticky`: each client has a server of its own",
-            _ if upstream.pool.is_private() => "clients or requests have connections of their own to it (`pool`)",
+            _ if upstream.is_destination() => "its server is the original destination of each client",
+            _ if upstream.sticky.is_some() => "it is `sticky`, which keeps each client at one server",
+            _ if upstream.pool.is_private() => "its `pool` gives each client or request its own connections",
             _ => continue,
         };
-        let message = format!("nothing of the upstream `{}` is stored: {why}", upstream.written_name());
+        let message = format!("weir stores no responses from the upstream `{}`: {why}", upstream.written_name());
         let problem = Problem::new("conflict", &block.span, message);
-        compiler.push(problem.help("a route with `cache` leads to an upstream that is the same for all"));
+        compiler.push(problem.help("use `cache` only with an upstream that is the same for all clients"));
     }
 }
 
@@ -206,9 +209,9 @@ fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u
         let seconds = seconds(compiler, one.number("time"), name, &one.place("time"));
         for status in one.texts("status").into_iter().filter_map(|status| status.parse().ok()) {
             if let Some((.., earlier)) = seen.iter().find(|(other, ..)| *other == status) {
-                let message = format!("{status} has a `{name}` already");
+                let message = format!("{status} already has a `{name}`");
                 let problem = Problem::new("duplicate", &one.place("status"), message);
-                compiler.push(problem.related(&earlier.clone(), "this one"));
+                compiler.push(problem.related(&earlier.clone(), "the earlier one"));
                 continue;
             }
             seen.push((status, seconds, one.place("status")));
@@ -220,7 +223,7 @@ fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u
 /// Returns a time in whole seconds: caches count nothing smaller.
 fn seconds(compiler: &mut Compiler<'_>, us: u64, name: &str, place: &Span) -> u32 {
     if !us.is_multiple_of(SECOND_US) {
-        let message = format!("`{name}`: caches count whole seconds, and {} is none", time_text(us));
+        let message = format!("`{name}`: {} is not a whole number of seconds, which caches need", time_text(us));
         compiler.push(Problem::new("bad-value", place, message));
     }
     narrow(us / SECOND_US)
@@ -231,7 +234,7 @@ fn keys(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked, edits: &F
     for name in key.texts("header") {
         let is_removed = edits.takes_away(name).then_some("`request` of this route removes it");
         if let Some(why) = unforwarded(name).or(is_removed) {
-            let message = format!("no server sees `{name}` of clients: {why}");
+            let message = format!("no server receives `{name}` from clients: {why}");
             let mut problem = Problem::new("conflict", &key.place("header"), message).help("leave it out");
             if is_removed.is_some()
                 && let Some(request) = route.all("request").next()
@@ -248,10 +251,10 @@ fn keys(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked, edits: &F
         cookies: bytes(&key.texts("cookie")),
     };
     if rules == KeyRules::default() {
-        let message = "this `key` changes nothing";
+        let message = "this `key` has no effect";
         let problem = Problem::new("missing-value", &key.span, message);
         compiler.push(problem.help(
-            "write what makes no difference, key query-ignore=\"utm_*\", or what makes one, key header=\"X-Device\"",
+            "name what the key ignores, such as key query-ignore=\"utm_*\", or what it adds, such as key header=\"X-Device\"",
         ));
     }
     rules
@@ -262,19 +265,19 @@ fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
     let stores = block.word("set-cookie") == "store";
     let strips = block.texts("strip").iter().any(|name| name.eq_ignore_ascii_case("set-cookie"));
     if let (Some(force), true, false) = (block.all("ttl-force").next(), stores, strips) {
-        let message = "everybody would get the cookies that were meant for whoever asked first";
+        let message = "all clients would get the cookies that were set for the first one";
         let problem = Problem::new("conflict", &force.span, message);
         let problem = problem.help("add strip \"Set-Cookie\", or leave `set-cookie` at \"refuse\"");
-        compiler.push(problem.related(&block.place("set-cookie"), "answers with cookies are stored"));
+        compiler.push(problem.related(&block.place("set-cookie"), "this stores responses with cookies"));
     } else if stores && !strips {
-        let message = "who gets a stored answer gets its cookies: with that of a session he is somebody else";
-        let help = "`refuse`, which is the default, unless no answer to GET begins a session";
+        let message = "a client that gets a stored response gets its cookies: a session cookie makes it another user";
+        let help = "use `refuse`, the default, unless no response to GET begins a session";
         compiler.warnings.push(Problem::new("exposed", &block.place("set-cookie"), message).help(help));
     }
     for secret in directives(block).into_iter().filter(|directive| SECRETS.contains(directive)) {
         let name = String::from_utf8_lossy(secret.name()).into_owned();
-        let message = format!("what servers mark with `{name}` is for one client, and everybody gets it");
-        let help = "better have the servers say what may be stored, by CDN-Cache-Control for example";
+        let message = format!("servers mark responses for one client with `{name}`, but every client gets them");
+        let help = "let the servers say what weir may store, for example with CDN-Cache-Control";
         compiler.warnings.push(Problem::new("exposed", &block.place("ignore"), message).help(help));
     }
 }
@@ -289,30 +292,31 @@ fn warn_of_clients(
 ) {
     for (name, whose) in edits.of_clients() {
         let (each, help) = match whose {
-            Whose::User => ("user", "servers that answer all users alike need no field with their names"),
-            _ => ("client address", "servers get the address in X-Forwarded-For, which is not part of the key"),
+            Whose::User => ("user", "remove this header if servers answer all users alike"),
+            _ => ("client address", "servers already get the address in X-Forwarded-For, which is not part of the key"),
         };
-        let message = format!("each {each} has stored answers of its own: `request` sets `{name}` from it");
+        let message = format!("weir stores responses separately for each {each}: `request` sets `{name}` from it");
         let problem = Problem::new("apart", &block.span, message).help(help);
         let request = route.all("request").next().map(|request| request.span.clone());
         compiler.warnings.push(match request {
-            Some(span) => problem.related(&span, "servers are told here"),
+            Some(span) => problem.related(&span, "sent to servers here"),
             None => problem,
         });
     }
     let shows = |tls: &&Checked| tls.flag("client-cert-field");
     if let Some(tls) = document.all("listen").flat_map(|listen| listen.all("tls")).find(shows) {
-        let message = "each client certificate has stored answers of its own: servers are told of it";
+        let message =
+            "weir stores responses separately for each client certificate: it sends the certificate to servers";
         let problem = Problem::new("apart", &block.span, message);
-        let problem = problem.help("`client-cert-field=#false` where no server needs the certificate");
-        compiler.warnings.push(problem.related(&tls.place("client-cert-field"), "servers are told here"));
+        let problem = problem.help("write `client-cert-field=#false` if no server needs the certificate");
+        compiler.warnings.push(problem.related(&tls.place("client-cert-field"), "sent to servers here"));
     }
 }
 
 fn check_told(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked) {
     let trusts = document.all("client").any(|client| !client.texts("trusted-proxies").is_empty());
     if block.word("cache-status") == "trusted" && !trusts {
-        let message = "nobody is told: `client` has no `trusted-proxies`";
+        let message = "`cache-status \"trusted\"` has no effect: `client` has no `trusted-proxies`";
         compiler.warnings.push(Problem::new("no-effect", &block.place("cache-status"), message));
     }
 }
@@ -343,9 +347,9 @@ pub(crate) fn unforwarded(name: &str) -> Option<&'static str> {
     let known = FieldName::of(name.as_bytes());
     match known {
         FieldName::Host => Some("it is part of every key already"),
-        _ if known.is_hop_by_hop() => Some("it is between two neighbours, and passes no proxy"),
-        _ if known.is_forwarding() => Some("weir writes it itself, another one for each client"),
-        _ if is_kept_from_fetches(known) => Some("what is stored is fetched without it"),
+        _ if known.is_hop_by_hop() => Some("it is a hop-by-hop header, which proxies do not forward"),
+        _ if known.is_forwarding() => Some("weir sets it itself, with another value for each client"),
+        _ if is_kept_from_fetches(known) => Some("weir fetches content for the store without it"),
         _ => None,
     }
 }

@@ -11,9 +11,9 @@ use crate::problem::{Problem, Span};
 
 /// Blocks of an upstream that judge or choose servers, and why they cannot here.
 const OF_SERVERS: [(&str, &str); 3] = [
-    ("failover", "what one of them does says nothing of the others"),
-    ("sticky", "where a client goes is what he has connected to"),
-    ("tls", "nobody has said what the names in their certificates are; weir passes TLS on in a `tcp`"),
+    ("failover", "failures of one say nothing about the others"),
+    ("sticky", "each client goes to the one that it connected to"),
+    ("tls", "the names in their certificates are unknown; use `tcp`, which forwards TLS unchanged"),
 ];
 
 /// Returns the server of an upstream that is the original destination of its client.
@@ -28,9 +28,9 @@ pub(super) fn check(compiler: &mut Compiler<'_>, document: &Checked, blocks: &[&
         let place = server.place("address");
         let problem = |wrong: &str| Problem::new("conflict", &place, format!("`{ORIGINAL_DESTINATION}`: {wrong}"));
         if block.all("server").nth(1).is_some() || !block.text("servers-from").is_empty() {
-            compiler.push(problem("it is where each client goes by itself, and others can't be beside it"));
+            compiler.push(problem("it is the destination of each client, so its upstream can have no other servers"));
         } else if block.all("health").next().is_some() {
-            compiler.push(problem("it is many servers, and `health` can't ask them"));
+            compiler.push(problem("it stands for many servers, which `health` cannot probe"));
         } else if !plan.is_tcp() {
             check_for_requests(compiler, document, block, plan, (&place, problem));
         }
@@ -47,31 +47,34 @@ fn check_for_requests(
 ) {
     for (word, why) in OF_SERVERS {
         if let Some(inner) = block.all(word).next() {
-            let message = format!("`{word}` can't be: `{ORIGINAL_DESTINATION}` is many servers, and {why}");
+            let message =
+                format!("`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` stands for many servers, and {why}");
             compiler.push(Problem::new("conflict", &inner.span, message).help("leave it out"));
         }
     }
     if !plan.pool.is_private() {
-        let why = format!("those of `{}` lead to where each has connected to", plan.name);
+        let why = format!("those of `{}` go to the original destination of each client", plan.name);
         compiler.push(shared(block, plan.pool, &why));
     }
     if let Some(other) = document.all("upstream").find(|other| other.text("fallback") == plan.name) {
         let message =
-            format!("`{}` leads to where clients have connected to, and can't stand in for others", plan.name);
-        compiler.push(Problem::new("conflict", &other.place("fallback"), message).help("lead a route there"));
+            format!("`{}` leads to the original destination of each client, so it cannot be a fallback", plan.name);
+        compiler.push(Problem::new("conflict", &other.place("fallback"), message).help("use it in `proxy` of a route"));
     }
     let transparent = || document.all("listen").filter(|listen| listen.flag("transparent"));
     if let Some(tls) = transparent().find_map(|listen| listen.all("tls").next()) {
-        let message =
-            format!("clients speak TLS here, and `{ORIGINAL_DESTINATION}` would be asked in plain text for them");
+        let message = format!("clients speak TLS here, but weir would send plain text to `{ORIGINAL_DESTINATION}`");
         let problem = Problem::new("conflict", &tls.span, message).related(place, "here");
         compiler.push(
-            problem.help("write the `listen` into a `tcp`, which passes TLS on, or name servers in the upstream"),
+            problem
+                .help("move the `listen` into a `tcp`, which forwards TLS unchanged, or name servers in the upstream"),
         );
     }
     if transparent().next().is_none() {
-        let wrong = "clients of each `listen` here have connected to this machine, and it is to ask where they have connected to";
-        let help = "write `transparent=#true` behind `listen`, and lead clients' packets here (docs/transparent.md)";
+        let wrong =
+            "it needs a `listen` with `transparent=#true`: clients of all others have connected to this machine";
+        let help =
+            "add `transparent=#true` to `listen`, and route the clients' packets to this machine (docs/transparent.md)";
         compiler.push(problem(wrong).help(help));
     }
 }

@@ -17,7 +17,9 @@ use crate::servers::parse_servers;
 pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<ServerPlan> {
     let world = World { variables: &|_| None, read: &read_list, experts: Experts::NOBODY };
     for server in document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION) {
-        let message = format!("`{ORIGINAL_DESTINATION}` is no server of a list: it stands alone in its upstream");
+        let message = format!(
+            "`{ORIGINAL_DESTINATION}` cannot be in a list of servers: it must be the only server of its upstream"
+        );
         problems.push(Problem::new("conflict", &server.place("address"), message));
     }
     Compiler::new(world, problems).listed(document, true)
@@ -31,7 +33,7 @@ impl Compiler<'_> {
             Err(error) => Some(format!("`{path}` can't be read: {error}")),
         };
         if let Some(why) = why {
-            let help = "weir starts without its servers, and looks at it every two seconds";
+            let help = "weir starts without its servers, and checks the file every two seconds";
             let first = why.lines().next().unwrap_or_default();
             self.warnings.push(Problem::new("unusable", &block.place("servers-from"), first).help(help));
         }
@@ -73,8 +75,8 @@ fn warn_of_names(compiler: &mut Compiler<'_>, plan: &DiscoveryPlan) {
     let all = (compiler.world.experts.names)(plan, &names);
     for ((name, place), why) in compiler.names.iter().zip(all) {
         let Some(why) = why else { continue };
-        let message = format!("`{name}` can't be looked up: {why}");
-        let help = "weir starts without it, and looks it up again until it can be; --no-resolve looks nothing up";
+        let message = format!("cannot resolve `{name}`: {why}");
+        let help = "weir starts without it and keeps trying; --no-resolve skips all lookups";
         compiler.warnings.push(Problem::new("unresolvable", place, message).help(help));
     }
 }

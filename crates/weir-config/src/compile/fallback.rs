@@ -30,21 +30,22 @@ pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstrea
         let is_circle = next == at || upstreams[end].fallback().is_some_and(|further| chain.contains(&further));
         if is_circle {
             let way: Vec<&str> = chain.iter().map(|at| names.at(*at)).chain([name]).collect();
-            let message = format!("requests would go round: {}", way.join(" -> "));
-            compiler.push(problem(message).help("let one of them have no `fallback`"));
+            let message = format!("`fallback` forms a loop: {}", way.join(" -> "));
+            compiler.push(problem(message).help("remove `fallback` from one of them"));
             continue;
         }
         if upstreams[at].pool.is_private() != upstreams[next].pool.is_private() {
             let [this, that] = [at, next].map(|at| upstreams[at].pool.word());
-            let message =
-                format!("`{other}` has `pool {that}` and `{name}` has `pool {this}`: one can't stand in for the other");
-            let help = "connections of both belong to clients (`pinned`, `per-request`), or of none";
+            let message = format!(
+                "`{other}` has `pool {that}` and `{name}` has `pool {this}`: one cannot be the fallback of the other"
+            );
+            let help = "use `pinned` or `per-request` for both, or for neither";
             compiler.push(problem(message).help(help));
             continue;
         }
         if block.word("all-down") == "refuse" {
             let message =
-                "`all-down` has no effect with `fallback`, which has the requests when all servers are suspended";
+                "`all-down` has no effect with `fallback`, which gets the requests when all servers are suspended";
             compiler.push(Problem::new("conflict", &block.place("all-down"), message));
         }
         upstreams[at].all_down = AllDown::Fallback(next);
@@ -58,8 +59,8 @@ fn check_length(compiler: &mut Compiler<'_>, blocks: &[&Checked], upstreams: &mu
         if std::iter::successors(Some(at), |at| upstreams[*at].fallback()).nth(CHAIN_MAX).is_none() {
             continue;
         }
-        let message = format!("more than {CHAIN_MAX} upstreams stand in for each other, one after the other");
-        let help = "give some of them the servers of others, or a `fallback` that is nearer to the end";
+        let message = format!("more than {CHAIN_MAX} upstreams in a chain of `fallback`");
+        let help = "merge the servers of some, or let `fallback` name one nearer to the end of the chain";
         compiler.push(Problem::new("too-many", &block.place("fallback"), message).help(help));
         upstreams[at].all_down = AllDown::TryAll;
     }

@@ -35,15 +35,15 @@ impl Compiler<'_> {
     ) -> Option<ForwardPlan> {
         let block = document.all("forward").next()?;
         if let Some(second) = document.all("forward").nth(1) {
-            let problem = Problem::new("duplicate", &second.span, "`forward` may stand only once");
-            self.push(problem.related(&block.span, "it is here already"));
+            let problem = Problem::new("duplicate", &second.span, "`forward` may occur only once");
+            self.push(problem.related(&block.span, "first here"));
         }
         if block.all("listen").next().is_none() {
             let problem = Problem::new("missing-value", &block.span, "`forward` has no `listen`");
             self.push(problem.help("listen \"127.0.0.1:3128\""));
         }
         if let Some(taken) = document.all("upstream").find(|upstream| upstream.text("name") == NAME) {
-            let message = format!("`{NAME}` is what the upstream of the forward proxy is called");
+            let message = format!("the name `{NAME}` is reserved for the upstream of the forward proxy");
             self.push(Problem::new("conflict", &taken.place("name"), message).help("choose another name"));
         }
         let own = listeners
@@ -99,18 +99,15 @@ impl Compiler<'_> {
         for rule in block.all("rule") {
             if let Some(last) = last {
                 let problem = Problem::new("conflict", &rule.span, "this rule is never reached");
-                self.push(problem.related(&last.span, "this one is for everything"));
+                self.push(problem.related(&last.span, "this rule matches everything"));
                 break;
             }
             if ALL_CRITERIA.iter().all(|name| rule.chosen(name).is_none()) {
                 last = Some(rule);
             }
             if rule.chosen("user").is_some() && !has_users {
-                let problem = Problem::new(
-                    "conflict",
-                    &rule.place("user"),
-                    "nobody is asked who he is: no rule for a user can match",
-                );
+                let problem =
+                    Problem::new("conflict", &rule.place("user"), "rules with `user` never match: `users` is not set");
                 self.push(problem.help("users \"/etc/weir/users\""));
             }
             rules.push(self.forward_rule(rule));
@@ -146,9 +143,11 @@ impl Compiler<'_> {
         let never_tunnels = !rule.methods.is_empty() && !rule.methods.iter().any(|method| method == "CONNECT");
         let is_closed = |ports: &std::ops::RangeInclusive<u16>| *ports.end() <= LISTED_ABOVE && !ports.contains(&80);
         if rule.allow && never_tunnels && !rule.ports.is_empty() && rule.ports.iter().all(is_closed) {
-            let message = format!("the rule allows nothing: of ports up to {LISTED_ABOVE} requests go to 80 only");
+            let message =
+                format!("the rule allows nothing: up to port {LISTED_ABOVE}, plain requests may go only to port 80");
             self.push(
-                Problem::new("conflict", &block.place("port"), message).help("tunnels go to any: method=\"CONNECT\""),
+                Problem::new("conflict", &block.place("port"), message)
+                    .help("tunnels may go to any port: method=\"CONNECT\""),
             );
         }
         rule
@@ -159,9 +158,8 @@ impl Compiler<'_> {
             let place = chosen.span.as_ref().unwrap_or(&block.span);
             let is_told = self.problems.iter().any(|problem| problem.span.as_ref() == Some(place));
             if chosen.settings.is_empty() && !is_told {
-                let message =
-                    format!("`{}` is empty: without this criterion the rule would match all", chosen.row.name);
-                self.push(Problem::new("missing-value", place, message).help("leave it out if that is meant"));
+                let message = format!("`{}` is empty: the rule would then match any value of it", chosen.row.name);
+                self.push(Problem::new("missing-value", place, message).help("leave it out if you want that"));
             }
         }
     }
@@ -218,8 +216,8 @@ impl Compiler<'_> {
         for listen in block.all("listen").take(BLOCKS_MAX) {
             let address = listen.text("address").parse::<SocketAddr>().ok();
             let Some(address) = address.filter(|address| !address.ip().is_loopback()) else { continue };
-            let message = format!("everybody who can connect to {address} may use the proxy");
-            let help = "say who may: `users \"/etc/weir/users\"`, or `allow client=\"192.168.0.0/16\"` and `deny` as the last rule";
+            let message = format!("any client that can connect to {address} may use the proxy");
+            let help = "restrict it with `users \"/etc/weir/users\"`, or with `allow client=\"192.168.0.0/16\"` and `deny` as the last rule";
             self.warnings.push(Problem::new("open-proxy", &listen.place("address"), message).help(help));
         }
     }
@@ -247,7 +245,7 @@ impl Compiler<'_> {
             })
             .collect();
         if host.is_empty() && listeners.iter().any(|(_, address)| address.ip().is_unspecified()) {
-            let message = "by which address clients reach the proxy is not known: it listens on all";
+            let message = "the address for clients is unknown: the proxy listens on all addresses";
             self.push(Problem::new("conflict", place, message).help("pac-host \"proxy.example.org\""));
         }
         let name = |address: &SocketAddr| {

@@ -25,12 +25,12 @@ pub(super) fn failover(compiler: &mut Compiler<'_>, upstream: &Checked) -> Vec<F
 pub(super) fn health(compiler: &mut Compiler<'_>, upstream: &Checked) -> Option<HealthPlan> {
     let block = upstream.all("health").next()?;
     if let Some(second) = upstream.all("health").nth(1) {
-        let problem = Problem::new("duplicate", &second.span, "`health` may stand only once in an upstream");
+        let problem = Problem::new("duplicate", &second.span, "`health` may occur only once in an upstream");
         compiler.push(problem.related(&block.span, "first here"));
     }
     let given = |name| Some(block.text(name)).filter(|text| !text.is_empty()).map(str::to_owned);
     if block.word("method") == "HEAD" && given("expect-body").is_some() {
-        let message = "an answer to HEAD has no body: no probe would ever be good";
+        let message = "a response to HEAD has no body: every probe would fail";
         compiler.push(Problem::new("conflict", &block.place("expect-body"), message).help("use GET"));
     }
     Some(HealthPlan {

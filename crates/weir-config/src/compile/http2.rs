@@ -23,7 +23,7 @@ impl Compiler<'_> {
             self.push(problem.help("write `h2`"));
         } else if !is_sealed && has("h2") {
             let problem = Problem::new("conflict", &place, "`h2` is HTTP/2 with TLS, and this `listen` has no `tls`");
-            self.push(problem.help("write `h2c`, for clients who know that they may begin with HTTP/2, or add `tls`"));
+            self.push(problem.help("write `h2c`, for clients that start with HTTP/2 by prior knowledge, or add `tls`"));
         }
         Protocols { http1: has("http/1.1"), http2: has("h2") || has("h2c") }
     }

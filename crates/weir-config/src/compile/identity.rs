@@ -16,7 +16,7 @@ pub(super) fn check_identity(compiler: &mut Compiler<'_>, document: &Checked) {
         compiler.push(Problem::new(
             "bad-value",
             &client.place("request-id"),
-            format!("`{name}` is not for this: {why}"),
+            format!("`{name}` cannot be used here: {why}"),
         ));
     }
     let id = Some(("request-id", name)).filter(|_| !name.is_empty());
@@ -30,7 +30,7 @@ pub(super) fn check_identity(compiler: &mut Compiler<'_>, document: &Checked) {
     for (option, word, is_known) in [("request-id", "request_id", id.is_some()), ("trace-context", "trace_id", traces)]
     {
         for (block, row) in texts(document).filter(|(block, row)| !is_known && names(block.text(row), word)) {
-            let message = format!("`${word}` says nothing without `{option}` of `client`");
+            let message = format!("`${word}` has no value without `{option}` in `client`");
             compiler.warnings.push(Problem::new("no-effect", &block.place(row), message));
         }
     }

@@ -24,7 +24,7 @@ impl Compiler<'_> {
         for (at, (block, serves)) in blocks.enumerate() {
             if at == BLOCKS_MAX {
                 let message =
-                    format!("more than {BLOCKS_MAX} of `listen` in the file, with those of `forward` and `tcp`");
+                    format!("more than {BLOCKS_MAX} of `listen` in the file, including those of `forward` and `tcp`");
                 self.push(Problem::new("too-many", &block.span, message));
                 break;
             }
@@ -33,7 +33,7 @@ impl Compiler<'_> {
                 continue;
             };
             if let Some((other, span)) = seen.add(&address, &block.place("address")) {
-                let message = format!("`{address}` is already listened on by `{other}`");
+                let message = format!("`{address}` is already in use by `{other}`");
                 let problem = Problem::new("conflict", &block.place("address"), message).related(&span, "first here");
                 self.push(problem);
             }
@@ -65,12 +65,12 @@ impl Compiler<'_> {
         let is_on = block.flag("proxy-protocol");
         let trusted: Vec<&str> = document.all("client").flat_map(|client| client.texts("trusted-proxies")).collect();
         if is_on && !trusted.is_empty() && block.text("address").starts_with(UNIX) && !trusted.contains(&UNIX) {
-            let message = "nobody may connect: `proxy-protocol` is for `trusted-proxies` only, and who comes over a unix socket is none";
+            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, which do not include unix sockets";
             let help = format!("client {{ trusted-proxies \"{UNIX}\"; }}");
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
         if is_on && trusted.is_empty() {
-            let message = "nobody may connect: `proxy-protocol` is for `trusted-proxies` only, and there are none";
+            let message = "no client can connect: `proxy-protocol` accepts only `trusted-proxies`, and none are set";
             let help = "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
@@ -125,7 +125,7 @@ fn kernel_options(
     let words = [("transparent", transparent), ("congestion", congestion != Congestion::default())];
     let words = words.into_iter().filter_map(|(word, is_on)| is_on.then_some(word)).chain(sockets::chosen(block));
     for word in words.filter(|_| address.network().is_none()) {
-        let message = format!("`{word}` is for listeners of TCP, and `{address}` is none");
+        let message = format!("`{word}` needs a TCP listener, but `{address}` is a unix socket");
         compiler.push(Problem::new("conflict", &block.place(word), message));
     }
     if !matches!(serves, Serves::Tcp(_)) {
@@ -133,8 +133,8 @@ fn kernel_options(
     }
     sockets::check_arms(compiler, block);
     if transparent && serves == Serves::Forward {
-        let message = "clients of a forward proxy know that they ask a proxy, and have connected to nobody else";
-        let help = "leave it out; `listen` at the top with an upstream of `original-destination` serves who does not know of weir";
+        let message = "`transparent` has no use in `forward`: its clients connect to the proxy itself";
+        let help = "leave it out; for clients that do not know of weir, use `listen` at the top and an upstream with `original-destination`";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
     (transparent, congestion, sockets::tuning(block))
@@ -145,11 +145,11 @@ fn rights(compiler: &mut Compiler<'_>, block: &Checked, address: &Location, serv
     let (mode, group) = (block.text("mode"), block.text("group"));
     if address.network().is_some() {
         if let Some(word) = ["mode", "group"].into_iter().find(|word| !block.text(word).is_empty()) {
-            let message = format!("`{word}` is for unix sockets, and `{address}` is none");
+            let message = format!("`{word}` needs a unix socket, but `{address}` is a TCP address");
             compiler.push(Problem::new("conflict", &block.place(word), message));
         }
     } else if serves == Serves::Forward {
-        let message = "a forward proxy listens on TCP: its rules are about addresses of clients";
+        let message = "a forward proxy must listen on TCP: its rules need addresses of clients";
         compiler.push(Problem::new("conflict", &block.place("address"), message).help("listen \"127.0.0.1:3128\""));
     }
     let number = Some(group).filter(|group| !group.is_empty()).map(compiler.world.experts.group).transpose();

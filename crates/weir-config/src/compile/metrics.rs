@@ -15,14 +15,12 @@ impl Compiler<'_> {
         let place = document.place("metrics");
         if let Some(listener) = plan.listeners.iter().find(|listener| is_same_place(&listener.address, &address.into()))
         {
-            let message = format!("clients are listened for on `{}` already", listener.address);
-            self.push(Problem::new("conflict", &place, message).help("give metrics a port of their own"));
+            let message = format!("`{}` is already in use by a `listen`", listener.address);
+            self.push(Problem::new("conflict", &place, message).help("choose another port for metrics"));
         }
         if !address.ip().is_loopback() {
-            let message =
-                format!("`metrics` on {address} tells everybody who can connect names and load of the servers");
-            let help =
-                "127.0.0.1 keeps it on this machine; otherwise let a firewall admit only those who collect metrics";
+            let message = format!("`metrics` on {address} shows names and load of the servers to all who can connect");
+            let help = "use 127.0.0.1 to keep it on this machine, or let a firewall admit only your metrics collectors";
             self.warnings.push(Problem::new("exposed", &place, message).help(help));
         }
         Some(address)

@@ -60,7 +60,7 @@ impl Compiler<'_> {
     /// problems that are shown.
     fn unknown_upstream(&mut self, block: &Checked, option: &str, names: &Names<'_>) {
         let name = block.text(option);
-        let problem = Problem::new("unknown-upstream", &block.place(option), format!("there is no upstream `{name}`"));
+        let problem = Problem::new("unknown-upstream", &block.place(option), format!("unknown upstream `{name}`"));
         let known = if self.problems.len() < PROBLEMS_MAX { names.like(name) } else { None };
         self.push(match known {
             Some(known) => problem.help(format!("did you mean `{known}`?")),

@@ -65,18 +65,18 @@ impl Compiler<'_> {
 fn respond(compiler: &mut Compiler<'_>, block: &Checked) -> Option<OwnAnswer> {
     let status = u16::try_from(block.number("status")).ok()?;
     if status == 206 {
-        let message = "206 is an answer to who asks for a part, and says which: write 200";
+        let message = "206 answers a request for a part, and says which part: write 200";
         compiler.push(Problem::new("bad-value", &block.place("status"), message));
     }
     let given: Vec<&str> = ["text", "file"].into_iter().filter(|name| block.chosen(name).is_some()).collect();
     if let [_, second] = given[..] {
-        let message = "an answer has a text or a file";
+        let message = "`respond` takes a text or a file, not both";
         compiler.push(Problem::new("conflict", &block.place(second), message));
     }
     let without = match given.first() {
-        Some(first) if !has_content(status) => Some((*first, format!("an answer with {status} has no content"))),
+        Some(first) if !has_content(status) => Some((*first, format!("a response with {status} has no content"))),
         None if !block.text("type").is_empty() => {
-            Some(("type", "there is no content that could have this type".to_owned()))
+            Some(("type", "`type` has no effect without `text` or `file`".to_owned()))
         }
         _ => None,
     };
@@ -99,7 +99,7 @@ fn respond(compiler: &mut Compiler<'_>, block: &Checked) -> Option<OwnAnswer> {
 fn error_page(compiler: &mut Compiler<'_>, block: &Checked) -> Option<ErrorPage> {
     let statuses: Vec<Codes> = block.texts("status").iter().filter_map(|text| Codes::parse(text)).collect();
     if statuses.iter().any(|codes| codes.first < 400) {
-        let message = "errors are 400 to 599";
+        let message = "`error-page` takes statuses from 400 to 599";
         compiler.push(Problem::new("bad-value", &block.place("status"), message));
     }
     // A path that was wrong has been reported.
@@ -121,12 +121,12 @@ pub(super) fn no_single_goal(route: &Checked) -> Option<Problem> {
     let spans: Vec<Span> = proxy.into_iter().chain(own.map(|block| block.span.clone())).collect();
     match &spans[..] {
         [] => {
-            let message = "`route` needs `proxy`, `redirect` or `respond`: what answers its requests";
+            let message = "`route` needs `proxy`, `redirect` or `respond` to answer its requests";
             Some(Problem::new("missing-value", &route.span, message))
         }
         [_] => None,
         [first, second, ..] => {
-            let message = "a route has one of `proxy`, `redirect` and `respond`";
+            let message = "a route takes only one of `proxy`, `redirect` and `respond`";
             Some(Problem::new("conflict", second, message).related(first, "the other is here"))
         }
     }
@@ -140,9 +140,10 @@ fn content(world: World<'_>, block: &Checked) -> Result<Vec<u8>, Box<Problem>> {
     let path = block.text("file");
     let (code, message) = match (world.read)(Path::new(path)) {
         Ok(content) if content.len() <= CONTENT_BYTES_MAX => return Ok(content),
-        Ok(content) => {
-            ("too-large", format!("`{path}` has {} bytes, and an answer at most {CONTENT_BYTES_MAX}", content.len()))
-        }
+        Ok(content) => (
+            "too-large",
+            format!("`{path}` has {} bytes, but a response may have at most {CONTENT_BYTES_MAX}", content.len()),
+        ),
         Err(error) => ("unreadable", format!("`{path}` can't be read: {error}")),
     };
     Err(Box::new(Problem::new(code, &block.place("file"), message)))

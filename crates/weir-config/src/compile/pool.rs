@@ -27,8 +27,9 @@ pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) ->
         path => Path::new(path),
     };
     if let Err(why) = (compiler.world.experts.keeps)(path) {
-        let message = format!("which servers may not be pipelined is not kept over a restart: {why}");
-        let help = "a file of weir's own in a directory that belongs to its user, such as /var/lib/weir/pipelining";
+        let message = format!("weir cannot keep which servers it must not pipeline to across restarts: {why}");
+        let help =
+            "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/pipelining";
         let problem = Problem::new("unwritable", &document.place("pipeline-state"), message);
         compiler.warnings.push(problem.help(help));
     }
@@ -106,7 +107,7 @@ pub(super) fn pooled(
 /// other clients' requests. `block` has the pool.
 fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
     if upstream.is_destination() && !pool.is_private() {
-        let why = format!("those of `{}` lead to where each has connected to", upstream.name);
+        let why = format!("those of `{}` go to the original destination of each client", upstream.name);
         compiler.push(shared(block, pool, &why));
     } else {
         check_announced(compiler, block, upstream, pool);
@@ -117,19 +118,19 @@ fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Upstrea
 /// pool.
 pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
     let by = match &upstream.dial {
-        Dial { proxy_protocol: Some(_), .. } => "by `proxy-protocol` each one to",
-        Dial { source: Source::Client, .. } => "by `source \"client\"` each one to",
+        Dial { proxy_protocol: Some(_), .. } => "`proxy-protocol` makes each one to",
+        Dial { source: Source::Client, .. } => "`source \"client\"` makes each one to",
         _ => return,
     };
     if !pool.is_private() {
-        compiler.push(shared(block, pool, &format!("{by} `{}` names its client", upstream.name)));
+        compiler.push(shared(block, pool, &format!("{by} `{}` name one client", upstream.name)));
     }
 }
 
 /// Returns the problem that clients would share connections. `block` has the pool.
 pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
-    let message = format!("with `pool {}` clients share connections, and {why}", pool.word());
-    Problem::new("conflict", &block.place("pool"), message).help("`pinned`, or `per-request`")
+    let message = format!("with `pool {}`, clients share connections, but {why}", pool.word());
+    Problem::new("conflict", &block.place("pool"), message).help("use `pinned` or `per-request`")
 }
 
 impl Compiler<'_> {
@@ -147,12 +148,15 @@ impl Compiler<'_> {
             let servers = servers.flatten();
             for chosen in servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen)) {
                 let message = format!(
-                    "`{}` has no effect with `pool {}`: connections are made when clients need them",
+                    "`{}` has no effect with `pool {}`: weir opens connections when clients need them",
                     chosen.row.name,
                     upstream.word("pool")
                 );
                 let place = chosen.span.as_ref().unwrap_or(&upstream.span);
-                self.push(Problem::new("conflict", place, message).help("`client` has `connections` and `queue`"));
+                self.push(
+                    Problem::new("conflict", place, message)
+                        .help("limit clients instead, with `connections` and `queue` in `client`"),
+                );
             }
         }
     }

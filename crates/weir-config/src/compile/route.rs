@@ -68,7 +68,7 @@ impl Compiler<'_> {
         }
         if block.chosen("proxy").is_none() {
             if let Some(split) = block.all("split").next() {
-                let message = "`split` takes a part of what goes to `proxy`, which this route does not have";
+                let message = "`split` takes a share of the requests for `proxy`, which this route does not have";
                 self.push(Problem::new("conflict", &split.place("upstream"), message).help("proxy \"app\""));
             }
             return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
@@ -99,7 +99,7 @@ impl Compiler<'_> {
             [] => TargetMatch::Any,
             [one] => target_match(block, one)?,
             [_, second, ..] => {
-                let message = "one match at most: eq=, prefix=, suffix= or regex=";
+                let message = "at most one match is allowed: eq=, prefix=, suffix= or regex=";
                 self.push(Problem::new("conflict", &block.place(second), message));
                 return None;
             }
@@ -128,8 +128,9 @@ impl Compiler<'_> {
         let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
         let echo = echoes.find(|echo| rules.request.names(echo));
         if let (Some(block), Some(echo)) = (request, echo) {
-            let message =
-                format!("`{echo}` is what `pipeline` has for `echo`: weir sets it to find answers that are not meant");
+            let message = format!(
+                "`{echo}` is the `echo` header of `pipeline`: weir sets it to detect responses to other requests"
+            );
             self.push(Problem::new("conflict", &block.span, message));
         }
         (!rules.is_empty()).then(|| Arc::new(rules))
@@ -148,13 +149,13 @@ impl Compiler<'_> {
                 access.push(allows, network(address));
             }
             if access.len() > NETWORKS_MAX {
-                let message = format!("more than {NETWORKS_MAX} addresses in the lines of a route");
+                let message = format!("more than {NETWORKS_MAX} addresses in `allow` and `deny` of a route");
                 self.push(Problem::new("too-many", &block.span, message));
                 break;
             }
         }
         if let (Some(block), false) = (route.all("access").next(), denies) {
-            let message = "`allow` alone keeps nobody away: whom no line has may come";
+            let message = "`allow` alone rejects no client: weir accepts addresses that no line names";
             let problem = Problem::new("conflict", &block.span, message);
             self.push(problem.help("write `deny \"all\"` as the last line"));
         }
@@ -169,7 +170,7 @@ impl Compiler<'_> {
                 "" => "the file".to_owned(),
                 around => format!("a {around}"),
             };
-            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may stand only once in {within}"));
+            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may occur only once in {within}"));
             self.push(problem.related(&first.span, "first here"));
         }
         Some(first)
@@ -210,7 +211,7 @@ impl Compiler<'_> {
         for edit in block.all("edit").take(RULES_MAX) {
             let (name, verb) = (edit.text("name"), edit.word("verb"));
             if let Some(why) = refusal(name, side, verb != "remove").filter(|_| !name.is_empty()) {
-                let message = format!("`{name}` is not for rules: {why}");
+                let message = format!("rules cannot change `{name}`: {why}");
                 self.push(Problem::new("bad-value", &edit.place("name"), message));
                 continue;
             }
@@ -226,7 +227,7 @@ impl Compiler<'_> {
             }
         }
         if edits.len() > EDITS_MAX {
-            self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} fields in one block")));
+            self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} headers in one block")));
         }
         edits
     }
@@ -255,14 +256,14 @@ pub(crate) fn unseen(name: &str) -> Option<String> {
     }
     let known = weir_http::FieldName::of(name.as_bytes());
     if known == weir_http::FieldName::Host {
-        return Some("routes go by Host with the option `host`".to_owned());
+        return Some("use the option `host` to match Host".to_owned());
     }
     let why = match (known.is_hop_by_hop(), known.is_forwarding()) {
-        (true, _) => "it is between two neighbours, and passes no proxy",
-        (_, true) => "whoever is no trusted proxy could say anything in it",
+        (true, _) => "it is a hop-by-hop header, which proxies do not forward",
+        (_, true) => "clients other than trusted proxies can write anything into it",
         _ => return None,
     };
-    Some(format!("routes don't go by `{name}`: {why}"))
+    Some(format!("routes cannot match `{name}`: {why}"))
 }
 
 pub(super) fn host_match(text: &str) -> HostMatch {

@@ -76,7 +76,7 @@ fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written
         .into_iter()
         .filter(|name| shield.chosen(name).is_some_and(|chosen| chosen.span.is_some()))
     {
-        let message = format!("no limit has over=\"tarpit\": `{name}` does nothing");
+        let message = format!("`{name}` has no effect: no limit has over=\"tarpit\"");
         compiler.warnings.push(Problem::new("no-effect", &shield.place(name), message));
     }
 }
@@ -85,7 +85,8 @@ fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written
 fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) -> Option<BanPlan> {
     let Some(block) = compiler.only(shield, "ban") else {
         if let Some(limit) = limits.iter().find(|limit| limit.plan.over == Over::Ban) {
-            let message = format!("the limit `{}` bans, and `shield` doesn't say for how long", limit.plan.name);
+            let message =
+                format!("the limit `{}` bans clients, but `shield` does not say for how long", limit.plan.name);
             let problem = Problem::new("missing-value", &limit.block.place("over"), message);
             compiler.push(problem.help("add to `shield`: ban for=\"10m\""));
         }
@@ -94,21 +95,21 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
     let (after, seconds) = (narrow(block.number("after")), |name| block.number(name).div_ceil(1_000_000));
     let (for_s, max_s) = (seconds("for"), seconds("max"));
     if for_s > max_s {
-        let message = "the first ban would be longer than the longest";
-        let problem = Problem::new("conflict", &block.place("for"), message).help("a larger `max`, or a smaller `for`");
-        compiler.push(problem.related(&block.place("max"), "this is the longest"));
+        let message = "the first ban (`for`) is longer than the longest (`max`)";
+        let problem = Problem::new("conflict", &block.place("for"), message).help("raise `max`, or lower `for`");
+        compiler.push(problem.related(&block.place("max"), "the longest ban"));
     }
     let interfaces = block.texts("interface");
     if let Some(twice) = (1..interfaces.len()).find(|at| interfaces[..*at].contains(&interfaces[*at])) {
-        let message = format!("the interface `{}` is there twice", interfaces[twice]);
+        let message = format!("the interface `{}` is listed twice", interfaces[twice]);
         compiler.push(Problem::new("duplicate", &block.place("interface"), message));
     }
     let state = block.text("state");
     if !state.is_empty()
         && let Err(why) = (compiler.world.experts.keeps)(Path::new(state))
     {
-        let message = format!("bans are not kept over a restart: {why}");
-        let help = "a file of weir's own in a directory that belongs to its user, such as /var/lib/weir/bans";
+        let message = format!("weir cannot keep bans across restarts: {why}");
+        let help = "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/bans";
         compiler.warnings.push(Problem::new("unwritable", &block.place("state"), message).help(help));
     }
     Some(BanPlan {
@@ -132,7 +133,7 @@ fn accounts(compiler: &mut Compiler<'_>, block: &Checked) -> usize {
     let accounts = usize::try_from(block.number("table")).unwrap_or_default();
     if accounts > 0 && !accounts.is_power_of_two() {
         let larger = accounts.next_power_of_two();
-        let message = format!("{accounts} is no power of two");
+        let message = format!("{accounts} is not a power of two");
         let help = format!("write {} or {larger}", larger / 2);
         compiler.push(Problem::new("bad-value", &block.place("table"), message).help(help));
     }
@@ -167,12 +168,12 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
         plan.over = over;
     }
     let unasked = match plan.over {
-        Over::Status(status) => Some(format!("a connection can't be answered with {status}")),
-        Over::Tarpit => Some("a connection can't be answered late".to_owned()),
+        Over::Status(status) => Some(format!("weir cannot answer a connection with {status}")),
+        Over::Tarpit => Some("weir cannot delay the response to a connection".to_owned()),
         Over::Close | Over::Reset | Over::Ban => None,
     };
     if let Some(message) = unasked.filter(|_| terms.is_of_connections()) {
-        let message = format!("{message}: nobody has asked anything yet");
+        let message = format!("{message}: it carries no request yet");
         compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
     }
     plan.requests = requests(compiler, block, terms);
@@ -188,18 +189,16 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
 fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     let place = block.place("by");
     if plan.terms.is_of_connections() && !plan.by.is_client() {
-        let message = format!(
-            "`{}` is looked at when a client connects, of whom nothing is known yet but his address",
-            plan.terms.word()
-        );
+        let message =
+            format!("weir checks `{}` when a client connects and knows only its address then", plan.terms.word());
         compiler.push(Problem::new("conflict", &place, message).help("leave `by` out, or count=\"requests\""));
     } else if plan.by.falls_back && plan.by.parts.iter().all(|part| *part == Part::Client) {
-        let message = "a client is never missing: `missing` would do nothing";
-        let help = "leave it out, or say in `by` what may be missing";
+        let message = "`missing` has no effect: the address of a client is never missing";
+        let help = "leave it out, or name in `by` a value that may be missing";
         compiler.push(Problem::new("conflict", &block.place("missing"), message).help(help));
     } else if plan.over == Over::Ban && !plan.by.has_client() {
-        let message = "nobody can be banned by what requests say: anybody may write that";
-        let help = "by=\"client,...\", or another `over`";
+        let message = "weir cannot ban by values in requests: any client can send them";
+        let help = "write by=\"client,...\", or choose another `over`";
         compiler.push(Problem::new("conflict", &block.place("over"), message).related(&place, "this").help(help));
     }
 }
@@ -208,10 +207,7 @@ fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
 fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> RequestMatch {
     let Some(block) = compiler.only(limit, "match") else { return RequestMatch::default() };
     if terms.is_of_connections() {
-        let message = format!(
-            "`{}` is looked at when a client connects, of whom nothing is known yet but his address",
-            terms.word()
-        );
+        let message = format!("weir checks `{}` when a client connects and knows only its address then", terms.word());
         compiler.push(Problem::new("conflict", &block.span, message).help("leave `match` out, or count=\"requests\""));
     }
     let texts = |name: &str| block.texts(name).into_iter().map(str::to_owned);
@@ -220,9 +216,9 @@ fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> Reque
     let requests = RequestMatch { hosts, paths, methods: texts("methods").collect() };
     if requests.is_everything() {
         let problem =
-            Problem::new("missing-value", &block.span, "`match` says nothing: the limit would count all requests");
+            Problem::new("missing-value", &block.span, "`match` is empty: the limit would count all requests");
         compiler.push(
-            problem.help("leave it out if that is meant, or write such as: match path=\"/login\" methods=\"POST\""),
+            problem.help("leave it out if you want that, or write for example: match path=\"/login\" methods=\"POST\""),
         );
     }
     requests
@@ -234,20 +230,20 @@ fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
         let earlier = &limits[..at];
         let (name, place) = (&limit.plan.name, limit.block.place("name"));
         if let Some(other) = earlier.iter().find(|other| other.plan.name == *name) {
-            let problem = Problem::new("duplicate", &place, format!("there are two limits `{name}`"));
+            let problem = Problem::new("duplicate", &place, format!("limit `{name}` is defined twice"));
             compiler.push(problem.related(&other.block.place("name"), "first here"));
         } else if let Some(other) = earlier.iter().find(|other| other.shadows(limit)) {
-            let message = format!(
-                "the limit `{name}` never refuses anybody: `{}` is for the same and refuses first",
-                other.plan.name
+            let message =
+                format!("the limit `{name}` never acts: `{}` counts the same and acts first", other.plan.name);
+            compiler.push(
+                Problem::new("conflict", &limit.block.span, message).related(&other.block.span, "the earlier one"),
             );
-            compiler.push(Problem::new("conflict", &limit.block.span, message).related(&other.block.span, "this one"));
         }
     }
     for (word, most) in [("open", 1), ("in-progress", IN_PROGRESS_MAX)] {
         let mut same = limits.iter().filter(|limit| limit.plan.terms.word() == word);
         if let Some(extra) = same.nth(most) {
-            let message = format!("more than {most} with count=\"{word}\"");
+            let message = format!("too many limits with count=\"{word}\": at most {most}");
             compiler.push(Problem::new("too-many", &extra.block.span, message));
         }
     }
@@ -261,8 +257,8 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
         return;
     }
     if let Some(limit) = limits.iter().find(chosen) {
-        let message = format!("`{}` stops no client who writes another value each time", limit.plan.name);
-        let help = "a limit by client beside it: limit \"rate\" count=\"requests\" rate=\"200/s\"";
+        let message = format!("`{}` stops no client that sends a new value each time", limit.plan.name);
+        let help = "add a limit by client: limit \"rate\" count=\"requests\" rate=\"200/s\"";
         compiler.warnings.push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
     }
 }
@@ -270,9 +266,8 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
 /// Warns of limits on handshakes if no listener speaks TLS.
 fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
-        let message = format!("no `listen` has `tls`: `{}` counts nothing", limit.plan.name);
-        let help =
-            "take it out, or say in a `listen` which certificate it has: tls { certificate \"FILE\" key=\"FILE\"; }";
+        let message = format!("`{}` counts nothing: no `listen` has `tls`", limit.plan.name);
+        let help = "remove it, or add a certificate to a `listen`: tls { certificate \"FILE\" key=\"FILE\"; }";
         compiler.warnings.push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
     }
 }
@@ -289,11 +284,11 @@ fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts:
         let needed = CLIENTS_PER_SECOND.saturating_mul(memory_us) / 1_000_000;
         let needed = needed.next_power_of_two().min(*ACCOUNTS.end() as u64);
         let message = format!(
-            "`{}` remembers each client for {}: the table has room for {stands} new clients a second; others are let through",
+            "`{}` remembers each client for {}: the table has room for {stands} new clients a second; weir does not limit others",
             limit.plan.name,
             time_text(memory_us),
         );
-        let help = format!("for {CLIENTS_PER_SECOND} a second: table {needed}");
+        let help = format!("for {CLIENTS_PER_SECOND} new clients a second, write: table {needed}");
         compiler.warnings.push(Problem::new("small-table", &limit.block.place("rate"), message).help(help));
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn split(
     for block in route.all("split").take(RULES_MAX) {
         let upstream = compiler.upstream_named(block, "upstream", names)?;
         if block.text("upstream") == route.text("proxy") {
-            let message = format!("`{}` has all that no `split` takes already", names.at(upstream));
+            let message = format!("`{}` already gets all requests that no `split` takes", names.at(upstream));
             compiler.push(Problem::new("conflict", &block.place("upstream"), message).help("name another upstream"));
             return None;
         }
@@ -35,7 +35,7 @@ pub(super) fn split(
         let upstream = pool::pooled(compiler, route, upstream, upstreams);
         parts.push((share, upstream));
         if parts.iter().map(|(share, _)| share).sum::<u32>() > WHOLE {
-            let message = "the shares of a route are more than 100 percent together";
+            let message = "the shares of a route add up to more than 100 percent";
             compiler.push(Problem::new("conflict", &block.place("percent"), message));
             return None;
         }

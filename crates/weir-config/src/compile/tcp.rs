@@ -32,10 +32,10 @@ const OF_SERVER: [&str; 4] = ["address", "tcp-connections", "weight", "backup"];
 const OF_HEALTH: [&str; 4] = ["interval", "timeout", "rise", "fall"];
 /// Blocks of an upstream that have none.
 const OF_HTTP: [(&str, &str); 4] = [
-    ("sticky", "there are no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers"),
-    ("failover", "there are no statuses; a server that refuses connections is left alone by itself"),
-    ("nonidempotent", "there are no requests"),
-    ("tls", "bytes pass as they are; whoever speaks TLS speaks it with the server"),
+    ("sticky", "plain TCP has no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers"),
+    ("failover", "plain TCP has no statuses; weir always suspends a server that refuses connections"),
+    ("nonidempotent", "plain TCP has no requests"),
+    ("tls", "weir forwards bytes unchanged; clients negotiate TLS with the server"),
 ];
 
 /// Returns the names of upstreams that `tcp` leads to.
@@ -56,13 +56,12 @@ pub(super) fn check_listener(compiler: &mut Compiler<'_>, listen: &Checked, serv
         return;
     }
     if let Some(tls) = listen.all("tls").next() {
-        let message =
-            "`tcp` passes bytes on as they are, those of TLS, too: weir has nothing to do with certificates here";
+        let message = "`tcp` forwards all bytes unchanged, including TLS: weir uses no certificates here";
         compiler
             .push(Problem::new("conflict", &tls.span, message).help("leave `tls` out; the server has the certificate"));
     }
     if listen.chosen("protocols").is_some() {
-        let message = "`protocols` has no effect in `tcp`, which passes on whatever is spoken";
+        let message = "`protocols` has no effect in `tcp`, which forwards any protocol";
         compiler.push(Problem::new("conflict", &listen.place("protocols"), message));
     }
 }
@@ -96,7 +95,7 @@ pub(super) fn tcp(
         let upstream = lead(block);
         let by_name: Vec<_> = block.all("sni").filter_map(|sni| Some((sni, lead(sni)?))).collect();
         if block.chosen("proxy").is_none() && block.all("sni").next().is_none() {
-            let problem = Problem::new("missing-value", &block.span, "`tcp` leads nowhere");
+            let problem = Problem::new("missing-value", &block.span, "`tcp` has neither `proxy` nor `sni`");
             compiler.push(problem.help("proxy \"db\""));
         }
         check_destinations(compiler, block, by_name.iter().map(|(_, to)| *to).chain(upstream), &blocks);
@@ -114,9 +113,9 @@ pub(super) fn tcp(
     for (block, plan) in blocks.iter().zip(upstreams.iter()).filter(|(_, plan)| !plan.is_tcp()) {
         let limits = block.all("server").filter_map(|server| server.chosen("tcp-connections"));
         for chosen in limits.filter(|chosen| is_unusual(chosen)) {
-            let message = format!("`tcp-connections` has no effect: no `tcp` leads to the upstream `{}`", plan.name);
+            let message = format!("`tcp-connections` has no effect: no `tcp` uses the upstream `{}`", plan.name);
             let place = chosen.span.as_ref().unwrap_or(&block.span);
-            compiler.push(Problem::new("conflict", place, message).help("for requests there is `connections-max`"));
+            compiler.push(Problem::new("conflict", place, message).help("use `connections-max` for requests"));
         }
     }
     plans
@@ -129,17 +128,20 @@ fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Itera
     let Some(server) = servers.next() else { return };
     for listen in tcp.all("listen").filter(|listen| !listen.flag("transparent")) {
         let message =
-            "its clients have connected to this machine, and `tcp` is to pass them on to where they have connected to";
+            "`original-destination` needs `transparent=#true` here: these clients have connected to this machine";
         let problem = Problem::new("conflict", &listen.place("address"), message);
         let problem = problem.related(&server.place("address"), "here");
-        compiler.push(problem.help("write `transparent=#true`, and lead clients' packets here (docs/transparent.md)"));
+        compiler.push(
+            problem
+                .help("add `transparent=#true`, and route the clients' packets to this machine (docs/transparent.md)"),
+        );
     }
 }
 
 /// Checks that congestion controls of an upstream can be compared.
 fn check_congestion(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     if !plan.is_tcp() {
-        sockets::check_undivided(compiler, block, "an upstream that `tcp` leads to");
+        sockets::check_undivided(compiler, block, "an upstream that `tcp` uses");
     }
     sockets::check_arms(compiler, block);
 }
@@ -155,8 +157,8 @@ fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16
             };
             let is_new = map.insert(name.to_ascii_lowercase().into(), *upstream).is_none();
             let why = match text {
-                "*" => Some("`*` is what `proxy` of the `tcp` is for"),
-                _ if !is_new => Some("this name stands here twice"),
+                "*" => Some("use `proxy` in `tcp` for all other names"),
+                _ if !is_new => Some("this name is listed twice"),
                 _ => None,
             };
             if let Some(why) = why {
@@ -185,10 +187,10 @@ fn users(document: &Checked) -> Users<'_> {
 /// Reports an upstream that is used both for connections and for requests.
 fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, name: &str) {
     if let Some((other, option)) = users.get(name) {
-        let message = format!("`{name}` is for connections of `tcp`, and requests can't go there as well");
+        let message = format!("upstream `{name}` is used by `tcp`, so it cannot take requests, too");
         let problem = Problem::new("conflict", &other.place(option), message);
-        let problem = problem.related(&tcp.place("proxy"), "`tcp` leads there");
-        compiler.push(problem.help("write a second upstream with the same servers"));
+        let problem = problem.related(&tcp.place("proxy"), "`tcp` uses it here");
+        compiler.push(problem.help("define a second upstream with the same servers"));
     }
 }
 
@@ -197,18 +199,18 @@ fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, na
 fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     for (word, why) in OF_HTTP {
         if let Some(inner) = block.all(word).next() {
-            let message = format!("`{word}` is for requests, and `tcp` leads to `{}`: {why}", plan.name);
+            let message = format!("`{word}` needs requests, but `tcp` uses the upstream `{}`: {why}", plan.name);
             compiler.push(Problem::new("conflict", &inner.span, message));
         }
     }
     let by_request = match &plan.balance {
-        Method::Dynamic(_) | Method::Predict { .. } => Some("there are no response times"),
-        Method::Hash(Key::Uri | Key::Header(_) | Key::Cookie(_)) => Some("nothing is known but the client's address"),
+        Method::Dynamic(_) | Method::Predict { .. } => Some("plain TCP has no response times"),
+        Method::Hash(Key::Uri | Key::Header(_) | Key::Cookie(_)) => Some("plain TCP shows only the client's address"),
         Method::Hash(Key::ClientIp) | Method::Ratio | Method::Least => None,
     };
     if let (Some(why), Some(balance)) = (by_request, block.all("balance").next()) {
-        let message = format!("`tcp` leads to `{}`, and can't be balanced so: {why}", plan.name);
-        let help = "`ratio`, `least`, or `hash key=\"client-ip\"`";
+        let message = format!("upstream `{}` is used by `tcp`, which cannot use this `balance`: {why}", plan.name);
+        let help = "use `ratio`, `least`, or `hash key=\"client-ip\"`";
         compiler.push(Problem::new("conflict", &balance.place("mode"), message).help(help));
     }
     let rows = |block: &'_ Checked, known: &'static [&'static str]| -> Vec<Chosen> {
@@ -221,8 +223,10 @@ fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamP
     without.extend(block.all("health").flat_map(|health| rows(health, &OF_HEALTH)));
     without.extend(block.all("pipeline").flat_map(|pipeline| rows(pipeline, &[])));
     for chosen in without {
-        let message =
-            format!("`{}` has no effect: it is for requests, and `tcp` leads to `{}`", chosen.row.name, plan.name);
+        let message = format!(
+            "`{}` has no effect: it is for requests, but `tcp` uses the upstream `{}`",
+            chosen.row.name, plan.name
+        );
         let place = chosen.span.as_ref().unwrap_or(&block.span);
         compiler.push(Problem::new("conflict", place, message).help("leave it out"));
     }

@@ -25,7 +25,7 @@ impl Compiler<'_> {
             let plan = self.certificate(certificate);
             let is_first = seen.insert((plan.certificate.clone(), plan.key.clone(), plan.ocsp.clone()));
             if !is_first && !plan.certificate.as_os_str().is_empty() {
-                let message = format!("`{}` is there twice", plan.certificate.display());
+                let message = format!("`{}` is listed twice", plan.certificate.display());
                 self.push(Problem::new("conflict", &certificate.place("file"), message));
             }
             certificates.push(plan);
@@ -53,10 +53,10 @@ impl Compiler<'_> {
             Some(block.text_or_word("ticket-keys")).filter(|path| !matches!(*path, "auto" | "")).map(Path::new)?;
         let why = [
             (!block.flag("tickets"), "with `tickets=#false`"),
-            (block.word("client-auth") != "off", "where clients show certificates"),
+            (block.word("client-auth") != "off", "when clients show certificates"),
         ];
         if let Some((_, why)) = why.into_iter().find(|(is_so, _)| *is_so) {
-            let message = format!("`ticket-keys` has no effect: there are no tickets {why}");
+            let message = format!("`ticket-keys` has no effect: weir issues no tickets {why}");
             self.warnings.push(Problem::new("no-effect", &place, message));
             return None;
         }
@@ -73,21 +73,21 @@ impl Compiler<'_> {
         if block.word("client-auth") == "off" {
             let idle = [("client-ca", authorities.is_some()), ("client-crl", revocations.is_some())];
             for (name, _) in idle.into_iter().chain([("client-cert-field", told)]).filter(|(_, is_there)| *is_there) {
-                let message = format!("`{name}` has no effect: clients are not asked for certificates");
-                let help = "client-auth \"require\", or \"optional\", asks for them";
+                let message = format!("`{name}` has no effect: weir asks clients for no certificates");
+                let help = "write client-auth \"require\" or client-auth \"optional\"";
                 self.warnings.push(Problem::new("no-effect", &block.place(name), message).help(help));
             }
             return None;
         }
         if told && serves == Serves::Forward {
             let message =
-                "`client-cert-field` is not for clients of the forward proxy: destinations learn nothing of them";
+                "`client-cert-field` cannot be used in `forward`: destinations learn nothing about its clients";
             self.push(Problem::new("conflict", &block.place("client-cert-field"), message).help("leave it out"));
         }
         let Some(authorities) = authorities.map(Path::new) else {
             // A wrong path has been reported.
             if block.chosen("client-ca").is_none() {
-                let message = "`client-auth` needs `client-ca`: the CAs that may have signed certificates of clients";
+                let message = "`client-auth` needs `client-ca`, the CAs that may sign client certificates";
                 let problem = Problem::new("missing-value", &block.place("client-auth"), message);
                 self.push(problem.help("client-ca \"/etc/weir/partners.pem\""));
             }
@@ -155,7 +155,7 @@ impl Compiler<'_> {
         }
         let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
         if let (Some(_), None) = (given("key"), given("certificate")) {
-            let problem = Problem::new("conflict", &block.place("key"), "`key` is of no use without a `certificate`");
+            let problem = Problem::new("conflict", &block.place("key"), "`key` has no effect without `certificate`");
             self.push(problem.help("name the certificate, or leave `key` out"));
         }
         let certificate = given("certificate").map(|file| {
@@ -171,14 +171,14 @@ impl Compiler<'_> {
         let file = block.text("ca");
         if !block.flag("verify") {
             if !file.is_empty() {
-                let problem = Problem::new("conflict", &block.place("ca"), "`ca` is of no use with `verify=#false`");
-                self.push(problem.help("leave `verify` out: then certificates must be signed by one of these"));
+                let problem = Problem::new("conflict", &block.place("ca"), "`ca` has no effect with `verify=#false`");
+                self.push(problem.help("leave `verify` out to require certificates that one of these CAs signed"));
             }
             let message = format!(
-                "`verify=#false`: whoever gets between weir and the servers of `{}` reads and changes everything",
+                "`verify=#false`: an attacker between weir and the servers of `{}` can read and change everything",
                 upstream.text("name")
             );
-            let help = "name with `ca` who has signed their certificates; one that they have signed themselves may stand there, too";
+            let help = "name the CA of their certificates with `ca`; it also takes a self-signed certificate";
             self.warnings.push(Problem::new("unverified", &block.place("verify"), message).help(help));
             return TrustPlan::Anybody;
         }

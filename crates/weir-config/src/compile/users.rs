@@ -21,12 +21,13 @@ impl Compiler<'_> {
         if let Some(bytes) = self.file(path, &place) {
             match (self.world.experts.users)(path.as_ref(), &bytes) {
                 Ok(0) => {
-                    let problem = Problem::new("no-users", &place, format!("`{path}` has no users: nobody may pass"));
+                    let problem =
+                        Problem::new("no-users", &place, format!("`{path}` has no users: weir rejects all requests"));
                     self.warnings.push(problem.help(format!("weir passwd {path} NAME")));
                 }
                 Ok(_) => {}
                 Err(wrong) => wrong.into_iter().for_each(|line| {
-                    let help = format!("write the line anew with `weir passwd {path} NAME`, or delete it");
+                    let help = format!("rewrite the line with `weir passwd {path} NAME`, or delete it");
                     self.push(Problem::new("bad-value", &place, line).help(help));
                 }),
             }
@@ -58,8 +59,8 @@ pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked,
         return;
     }
     if let Some(listener) = plan.listeners.iter().find(is_open) {
-        let message = format!("clients of {} send their passwords in clear: it has no `tls`", listener.address);
-        let help = "write scheme=\"https\" behind `route`, so that it is only for clients that speak TLS";
+        let message = format!("clients of {} send their passwords unencrypted: it has no `tls`", listener.address);
+        let help = "add scheme=\"https\" to `route`, so that it serves only clients that use TLS";
         compiler.warnings.push(Problem::new("passwords", &route.place("users"), message).help(help));
     }
 }

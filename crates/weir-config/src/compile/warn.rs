@@ -28,7 +28,7 @@ impl Compiler<'_> {
             if name.is_empty() || used.contains(name) {
                 continue;
             }
-            let message = format!("no route leads to the upstream `{name}`: its servers get no requests");
+            let message = format!("no route uses the upstream `{name}`: its servers get no requests");
             let help = format!("add a route, such as: route path=\"/{name}\" {{ proxy \"{name}\"; }}");
             self.warnings.push(Problem::new("unused", &upstream.place("name"), message).help(help));
         }
@@ -47,9 +47,8 @@ impl Compiler<'_> {
         // An existing folder cannot be read as a file, which is another error.
         if (self.world.read)(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             let folder = folder.display();
-            let message =
-                format!("there is no folder {folder} for the access log, and weir makes none: it would not start");
-            let help = format!("make it: install -d -o USER {folder}");
+            let message = format!("the directory {folder} for the access log does not exist: weir would not start");
+            let help = format!("create it: install -d -o USER {folder}");
             self.warnings.push(Problem::new("no-folder", &log.place("destination"), message).help(help));
         }
     }
@@ -59,8 +58,8 @@ impl Compiler<'_> {
 fn circle(route: &Checked) -> Option<Problem> {
     let redirect = route.all("redirect").next().filter(|_| route.chosen("scheme").is_none())?;
     let is_circle = redirect.text("to") == "https://$host$request_uri";
-    let message = "clients that speak TLS are led to where they are already, again and again";
-    let help = "write scheme=\"http\" behind `route`, so that it is for the others only";
+    let message = "clients that use TLS are redirected to the same URL in a loop";
+    let help = "add scheme=\"http\" to `route`, so that it serves only clients without TLS";
     is_circle.then(|| Problem::new("circle", &redirect.place("to"), message).help(help))
 }
 

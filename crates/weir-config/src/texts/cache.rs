@@ -17,8 +17,8 @@ pub(crate) fn directive(text: &str) -> Result<String, String> {
         return Ok(lower);
     }
     Err(match nearest(&lower, directives()) {
-        Some(near) => format!("there is no directive `{text}`; did you mean `{near}`?"),
-        None => format!("there is no directive `{text}`: {} are known", directives().collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("unknown directive `{text}`; did you mean `{near}`?"),
+        None => format!("unknown directive `{text}`: {} are known", directives().collect::<Vec<_>>().join(", ")),
     })
 }
 
@@ -26,7 +26,9 @@ pub(crate) fn directive(text: &str) -> Result<String, String> {
 pub(crate) fn tag_field(text: &str) -> Result<String, String> {
     match tag_field_of(text) {
         Some(_) => Ok(text.to_ascii_lowercase()),
-        None => Err(format!("`{text}` has no tags: write `Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`")),
+        None => Err(format!(
+            "`{text}` is not a header with tags: write `Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`"
+        )),
     }
 }
 
@@ -39,9 +41,9 @@ pub(crate) fn tag_field_of(text: &str) -> Option<TagField> {
 /// The status of stored responses.
 pub(crate) fn status(text: &str) -> Result<String, String> {
     match text.parse::<u16>() {
-        Ok(206 | 304) => Err(format!("answers with {text} are no whole ones, and never stored by themselves")),
+        Ok(206 | 304) => Err(format!("responses with {text} are not complete, so weir never stores them alone")),
         Ok(200..=599) if text.len() == 3 => Ok(text.to_owned()),
-        _ => Err(format!("`{text}` is no status of answers that are stored: write one from 200 to 599")),
+        _ => Err(format!("weir cannot store responses with `{text}`: write a status from 200 to 599")),
     }
 }
 
@@ -51,14 +53,14 @@ pub(crate) fn strip(text: &str) -> Result<String, String> {
     let known = FieldName::of(name.as_bytes());
     let why = match known {
         FieldName::ContentLength | FieldName::ContentEncoding | FieldName::ContentType | FieldName::ContentRange => {
-            "it says what the content is"
+            "it describes the content"
         }
-        FieldName::Date | FieldName::Age => "its age is counted by it",
-        FieldName::Vary => "it says whom the answer is for",
-        _ if known.is_hop_by_hop() => "it is between two neighbours, and never stored",
+        FieldName::Date | FieldName::Age => "weir computes the age from it",
+        FieldName::Vary => "it says which requests the response fits",
+        _ if known.is_hop_by_hop() => "it is a hop-by-hop header, which weir never stores",
         _ => return Ok(name),
     };
-    Err(format!("`{text}` stays with the answer: {why}"))
+    Err(format!("weir cannot strip `{text}` from responses: {why}"))
 }
 
 /// The file of a snapshot.
@@ -75,10 +77,10 @@ pub(crate) fn parameter(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('*').unwrap_or(text);
     let is_fine = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#' | b'*');
     match text {
-        "*" => Err("all parameters would be left out: that is every query one answer".to_owned()),
-        _ if name.is_empty() || !name.bytes().all(is_fine) => Err(format!(
-            "`{text}` is no name of a parameter: write it as it stands in URLs, such as utm_source or utm_*"
-        )),
+        "*" => Err("the key would ignore all parameters: one response would serve every query".to_owned()),
+        _ if name.is_empty() || !name.bytes().all(is_fine) => {
+            Err(format!("`{text}` is not the name of a parameter: write it as in URLs, such as utm_source or utm_*"))
+        }
         _ => Ok(text.to_owned()),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn pool(text: &str) -> Result<String, String> {
     match text {
         "pinned" | "per-request" => Ok(text.to_owned()),
         "shared" | "pipelined" | "fresh" => Err(format!(
-            "`{text}` would mix requests of different clients on one connection to servers that are not yours: write `pinned` or `per-request`"
+            "`{text}` would mix requests of different clients on one connection to foreign servers: write `pinned` or `per-request`"
         )),
         _ => Err("expected `pinned` or `per-request`".to_owned()),
     }
@@ -60,8 +60,8 @@ pub(crate) fn proxy_host(text: &str) -> Result<String, String> {
         Ok(Host::Name(name)) => Ok(name.into_owned()),
         Ok(Host::Address(IpAddr::V4(address))) => Ok(address.to_string()),
         Ok(Host::Address(IpAddr::V6(address))) => Ok(format!("[{address}]")),
-        Err(_) if text.parse::<IpAddr>().is_ok() => Err("an IPv6 address stands in brackets".to_owned()),
-        Err(error) => Err(format!("`{text}` is no host: {error}")),
+        Err(_) if text.parse::<IpAddr>().is_ok() => Err("an IPv6 address needs brackets".to_owned()),
+        Err(error) => Err(format!("`{text}` is not a host: {error}")),
     }
 }
 
@@ -74,14 +74,16 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::parse(text).map_err(|error| match error {
         PatternError::Address => format!("`{text}` is an address: write address=\"{}\"", text.trim_matches(['[', ']'])),
-        PatternError::Star if text == "*" => "a rule without names is for all of them: leave `*` out".to_owned(),
-        PatternError::Star => format!("`{text}`: `*.` can only stand in front of a name, and means all names below it"),
-        PatternError::Host(_) if text.contains("://") => "a name is meant, without a scheme".to_owned(),
+        PatternError::Star if text == "*" => "leave `*` out: a rule without names matches all names".to_owned(),
+        PatternError::Star => {
+            format!("`{text}`: `*.` is allowed only in front of a name, and matches all names below it")
+        }
+        PatternError::Host(_) if text.contains("://") => "write a name without a scheme".to_owned(),
         PatternError::Host(_) if text.contains('/') && text.split('/').next().is_some_and(is_address) => {
             format!("`{text}` is a range of addresses: write address=\"{text}\"")
         }
-        PatternError::Host(_) if text.contains([' ', '\t']) => format!("`{text}`: one name is meant"),
-        PatternError::Host(error) => format!("`{text}` is no name: {error}"),
+        PatternError::Host(_) if text.contains([' ', '\t']) => format!("`{text}`: write one name"),
+        PatternError::Host(error) => format!("`{text}` is not a name: {error}"),
     })
 }
 
@@ -152,7 +154,7 @@ fn start_s(date: Date) -> Option<i64> {
 /// A part of the day.
 pub(crate) fn hours(text: &str) -> Result<String, String> {
     let Some(hours) = hours_of(text) else {
-        return Err(format!("`{text}` is no part of a day such as 08:00-18:00, or 22:00-06:00 over midnight"));
+        return Err(format!("`{text}` is not a time range such as 08:00-18:00, or 22:00-06:00 across midnight"));
     };
     let time = |minutes: u16| format!("{:02}:{:02}", minutes / 60, minutes % 60);
     Ok(format!("{}-{}", time(hours.from_min), time(hours.to_min)))

@@ -23,7 +23,7 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 /// A text that values are compared with.
 pub(crate) fn value(text: &str) -> Result<String, String> {
     if text.contains(char::is_control) {
-        return Err("no value has control characters".to_owned());
+        return Err("a value must not contain control characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -31,7 +31,7 @@ pub(crate) fn value(text: &str) -> Result<String, String> {
 /// The name of a field that is written.
 pub(crate) fn field(text: &str) -> Result<String, String> {
     match text {
-        _ if !is_token(text) => Err(format!("`{text}` is not a field name")),
+        _ if !is_token(text) => Err(format!("`{text}` is not a header name")),
         _ if text.contains('_') => Err(format!("servers read `_` in names as `-`: write {}", text.replace('_', "-"))),
         _ => Ok(text.to_owned()),
     }
@@ -50,10 +50,10 @@ fn unknown(name: &str) -> String {
     // `nearest` compares words in the form of options.
     let words = KNOWN.map(|name| name.word().replace('_', "-"));
     match nearest(name, words.iter().map(String::as_str)) {
-        Some(near) => format!("nothing is called `${name}`; did you mean `${}`?", near.replace('-', "_")),
+        Some(near) => format!("unknown variable `${name}`; did you mean `${}`?", near.replace('-', "_")),
         None => {
             let all = KNOWN.map(|name| format!("${}", name.word())).join(" ");
-            format!("nothing is called `${name}`; there are {all} and $http_NAME for any request field")
+            format!("unknown variable `${name}`; known are {all} and $http_NAME for any request header")
         }
     }
 }
@@ -77,13 +77,13 @@ pub(crate) fn redirect_status(text: &str) -> Result<String, String> {
     if REDIRECTS.iter().any(|status| status.to_string() == text) {
         return Ok(text.to_owned());
     }
-    Err(format!("`{text}` is no redirect: write 301, 302, 303, 307 or 308"))
+    Err(format!("`{text}` is not a status of redirects: write 301, 302, 303, 307 or 308"))
 }
 
 /// The content of a response.
 pub(crate) fn content(text: &str) -> Result<String, String> {
     if text.len() > CONTENT_BYTES_MAX {
-        return Err(format!("a content has at most {CONTENT_BYTES_MAX} bytes"));
+        return Err(format!("the content may have at most {CONTENT_BYTES_MAX} bytes"));
     }
     Ok(text.to_owned())
 }
@@ -103,7 +103,7 @@ pub(crate) fn hundredths(text: &str) -> Option<u32> {
 pub(crate) fn percent(text: &str) -> Result<String, String> {
     match hundredths(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err(format!("`{text}` is no share: write a number from 0 to 100, such as 5 or 0.25")),
+        None => Err(format!("`{text}` is not a share: write a number from 0 to 100, such as 5 or 0.25")),
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn media_type(text: &str) -> Result<String, String> {
     if is_type && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return Ok(text.to_owned());
     }
-    Err(format!("`{text}` is no media type, such as `text/html` or `text/plain; charset=utf-8`"))
+    Err(format!("`{text}` is not a media type such as `text/html` or `text/plain; charset=utf-8`"))
 }
 
 /// Short names for media types.
@@ -140,7 +140,7 @@ const SHORT: [(&str, &str); 7] = [
 pub(crate) fn content_type(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     match SHORT.iter().find(|(short, _)| *short == lower) {
-        Some((_, long)) => Err(format!("`{text}` is no media type: write {long}")),
+        Some((_, long)) => Err(format!("`{text}` is not a media type: write {long}")),
         None => super::compress::media_type(text),
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || [".", ".."].contains(&text) || text.contains(is_odd) {
         return Err(format!(
-            "`{text}` is no name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes without spaces, `/` and `:`; `ip link` lists them"
+            "`{text}` is not the name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes without spaces, `/` and `:`; `ip link` lists them"
         ));
     }
     Ok(text.to_owned())
@@ -26,7 +26,7 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
 
 /// A number in a time.
 pub(crate) fn rate(text: &str) -> Result<String, String> {
-    let expected = || format!("`{text}` is no rate: write one such as 200/s, 5/min or 10/h");
+    let expected = || format!("`{text}` is not a rate: write one such as 200/s, 5/min or 10/h");
     let (count, unit) = text.split_once('/').ok_or_else(expected)?;
     let unit = match unit.trim() {
         "s" | "sec" | "second" => "s",
@@ -73,25 +73,25 @@ pub(crate) fn by(text: &str) -> Result<String, String> {
         return Ok("all".to_owned());
     }
     if words.len() > PARTS_MAX {
-        return Err(format!("`{text}`: at most {PARTS_MAX} at a time"));
+        return Err(format!("`{text}`: at most {PARTS_MAX} values can be combined"));
     }
     for (at, word) in words.iter().enumerate() {
         let name = word.split_once(':').map(|(_, name)| name);
         match (part(word), name) {
             (Some(Part::Header(_) | Part::Cookie(_)), Some(name)) if !super::is_token(name) => {
-                return Err(format!("`{name}` is no name of a field or cookie"));
+                return Err(format!("`{name}` is not the name of a header, cookie or parameter"));
             }
             (Some(Part::Query(_)), Some("")) => return Err(format!("`{word}` has no name")),
             (Some(_), _) => {}
-            (None, _) if *word == "all" => return Err("`all` stands alone".to_owned()),
+            (None, _) if *word == "all" => return Err("`all` cannot be combined with other values".to_owned()),
             (None, _) => {
                 return Err(format!(
-                    "`{word}` is none: write `client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `all`"
+                    "`{word}` is not known here: write `client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `all`"
                 ));
             }
         }
         if words[..at].contains(word) {
-            return Err(format!("`{word}` is there twice"));
+            return Err(format!("`{word}` is listed twice"));
         }
     }
     Ok(words.join(","))
@@ -117,12 +117,12 @@ fn part(word: &str) -> Option<Part> {
 pub(crate) fn over(text: &str) -> Result<String, String> {
     match text {
         "drop" | "delay" => {
-            Err(format!("`{text}` is not there: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"))
+            Err(format!("`{text}` is not known here: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"))
         }
         _ if over_of(text).is_some() => Ok(text.to_owned()),
-        _ => {
-            Err(format!("`{text}` is none: write a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`"))
-        }
+        _ => Err(format!(
+            "`{text}` is not allowed: write a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`"
+        )),
     }
 }
 

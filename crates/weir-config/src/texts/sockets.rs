@@ -26,7 +26,7 @@ pub(crate) fn mark(text: &str) -> Result<String, String> {
         _ => text.parse().ok(),
     };
     match number {
-        Some(0) => Err("0 is no mark: leave the option out".to_owned()),
+        Some(0) => Err("0 is not a mark: leave the option out".to_owned()),
         Some(number) => Ok(number.to_string()),
         None => Err("a mark is a number from 1 to 4294967295, also as 0x10".to_owned()),
     }
@@ -118,10 +118,7 @@ pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
     }
     let parts: Vec<&str> = text.split(':').collect();
     if text.is_empty() || text == "on" || parts.len() > 3 {
-        return Err(
-            "write `off`, or after how long, how often and how many times the other side is asked, such as 60s:10s:6"
-                .to_owned(),
-        );
+        return Err("write `off`, or idle time, interval and number of probes, such as 60s:10s:6".to_owned());
     }
     let part = |at: usize| parts.get(at).copied().filter(|part| !part.is_empty());
     let seconds = |at: usize, usual: u16| match part(at) {
@@ -140,7 +137,7 @@ pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
         probes.filter(|_| !part.starts_with('+'))
     };
     let probes = part(2).map_or(Some(ASKING.2), count);
-    let probes = probes.ok_or_else(|| format!("how many times is a number from 1 to {}", Keepalive::PROBES_MAX))?;
+    let probes = probes.ok_or_else(|| format!("the number of probes must be from 1 to {}", Keepalive::PROBES_MAX))?;
     Ok(Keepalive::Ask { idle_s, interval_s, probes })
 }
 

@@ -226,7 +226,7 @@ fn check_tells_of_names(_: Io) {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let said = check(&[]);
-    assert!(said.contains("`never.test:80` can't be looked up: there is no such name"), "{said}");
+    assert!(said.contains("cannot resolve `never.test:80`: there is no such name"), "{said}");
     assert!(!said.contains("`app.test:80`"), "{said}");
     let asked = dns.asked("never.test", Kind::A);
     assert_eq!(check(&["--no-resolve"]), "");
@@ -271,7 +271,7 @@ fn servers_come_from_files(io: Io) {
         assert_eq!(names(&weir), [a.to_string(), b.to_string()]);
         assert!(said().contains("servers.json"), "{wrong}: {}", said());
     }
-    eventually("the log says so, too", || weir.said().contains("there is no `server` in it"));
+    eventually("the log says so, too", || weir.said().contains("the list has no `server`"));
     assert_eq!(weir.said().matches("servers that were read before stay").count(), 2, "once, and that there was none");
     assert!(weir.answer(&["status"]).contains("`wait` is not known in `server`"));
     // A name in it is resolved like others.

@@ -217,5 +217,5 @@ fn a_bad_file_is_a_bad_configuration() {
     }
     scratch.write("users", b"");
     let (ended, report) = run(&["check", "-c", &config]);
-    assert!(ended == Some(0) && report.contains("has no users: nobody may pass"), "{report}");
+    assert!(ended == Some(0) && report.contains("has no users: weir rejects all requests"), "{report}");
 }
