@@ -348,11 +348,7 @@ const VALUES: &[(&[&str], &str, &str)] = &[
         "least",
         "`least`",
     ),
-    (
-        &["least_time", "ewma", "peak_ewma", "p2c"],
-        "dynamic",
-        "`dynamic`, which goes by weight and response time, or `least`",
-    ),
+    (&["least_time", "ewma", "peak_ewma", "p2c"], "dynamic", "`dynamic`, by weight and response time, or `least`"),
     (
         &["ip_hash", "iphash", "source", "client_ip_hash", "uri_hash", "ring_hash", "consistent", "maglev"],
         "hash",

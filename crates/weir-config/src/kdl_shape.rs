@@ -58,7 +58,7 @@ impl Scanner<'_> {
             [b'{', ..] => self.brace()?,
             [b'}', ..] => {
                 if self.open.pop().is_none() {
-                    return Err(problem(&(self.at..self.at + 1), "this brace closes nothing"));
+                    return Err(problem(&(self.at..self.at + 1), "this brace matches no opening brace"));
                 }
                 self.at += 1;
             }

@@ -30,7 +30,7 @@ pub(super) fn check(compiler: &mut Compiler<'_>, document: &Checked, blocks: &[&
         if block.all("server").nth(1).is_some() || !block.text("servers-from").is_empty() {
             compiler.push(problem("it is the destination of each client, so its upstream can have no other servers"));
         } else if block.all("health").next().is_some() {
-            compiler.push(problem("it stands for many servers, which `health` cannot probe"));
+            compiler.push(problem("it represents many servers, which `health` cannot probe"));
         } else if !plan.is_tcp() {
             check_for_requests(compiler, document, block, plan, (&place, problem));
         }
@@ -48,7 +48,7 @@ fn check_for_requests(
     for (word, why) in OF_SERVERS {
         if let Some(inner) = block.all(word).next() {
             let message =
-                format!("`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` stands for many servers, and {why}");
+                format!("`{word}` cannot be used here: `{ORIGINAL_DESTINATION}` represents many servers, and {why}");
             compiler.push(Problem::new("conflict", &inner.span, message).help("leave it out"));
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     for (at, node) in tree.children(ROOT) {
         match node.name() {
             "" => caddy.global(at),
-            name if name.starts_with("&(") => caddy.draft.lost(node, "weir has no routes to call by name"),
+            name if name.starts_with("&(") => caddy.draft.lost(node, "weir has no named routes"),
             _ => {}
         }
     }
@@ -124,7 +124,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             .filter_map(|word| {
                 let found = self.address(word, tree.last(at, "tls").is_some());
                 if found.is_none() {
-                    self.draft.lost(node, format!("`{word}` is no address that weir could listen at"));
+                    self.draft.lost(node, format!("weir cannot listen on `{word}`"));
                 }
                 found
             })
@@ -147,7 +147,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         let is_long = rules.len() > RULES_MAX;
         let ordered = by_specificity(rules);
         if is_long || !ordered.complete {
-            self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
+            self.draft.lost(node, "too many rules to convert to weir's order; some requests may go elsewhere");
         }
         let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
         for route in ordered.unreached.iter().filter(|other| !leads(other)) {
@@ -155,7 +155,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
                 route.place,
                 Kind::Lost,
                 &route.what,
-                "no request reaches this: what stands in front takes them all",
+                "no request reaches this: earlier rules take them all",
             );
         }
         ordered.routes.into_iter().for_each(|route| self.draft.route(route));
@@ -195,7 +195,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         let ips: Vec<&str> = tree.last(at, "bind").map_or_else(|| vec!["0.0.0.0"], |bind| bind.arguments().collect());
         if ips == ["0.0.0.0"] {
             self.draft
-                .different_once(node, "weir listens for IPv4 here; write a second `listen \"[::]:PORT\"` for IPv6");
+                .different_once(node, "weir listens only on IPv4 here; add a second `listen \"[::]:PORT\"` for IPv6");
         }
         for ip in ips {
             if let Some(socket) = ip.strip_prefix("unix/") {
@@ -286,7 +286,8 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             };
         }
         let Some(authority) = authority.filter(|path| !path.is_empty()) else {
-            self.draft.lost(node, "weir asks clients for certificates of CAs in a file; the address is left out");
+            self.draft
+                .lost(node, "weir reads the CAs of client certificates only from a file; this address is left out");
             return None;
         };
         let mode = tree.last(at, "mode").map_or("", |mode| mode.argument(1));
@@ -332,7 +333,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         if is_refusal(node) {
             let (cases, lost) = refused(cases);
             if lost {
-                self.draft.lost(node, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
+                self.draft.lost(node, format!("{}; weir now accepts what this rejected", Missing::Criteria.why()));
             }
             if matches!(name, "respond" | "error") {
                 base.to = self.respond(at).unwrap_or_default();
@@ -446,7 +447,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         }
         if let Some(cases) = and_all(within.cases.clone(), &terms) {
             if cases.is_empty() && !within.cases.is_empty() {
-                self.draft.lost(node, "its matcher is for none of the requests that weir's route of its block takes");
+                self.draft.lost(node, "its matcher fits no request of weir's route for its block");
             }
             return Some(cases);
         }
@@ -466,8 +467,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         });
         if let Some(path) = path {
             let other = if path.contains(char::is_lowercase) { path.to_uppercase() } else { path.to_lowercase() };
-            let why =
-                format!("paths of weir have their case: `{other}` and the like, which it keeps out here, are let in");
+            let why = format!("weir's paths are case-sensitive: it accepts `{other}` and the like, which this rejects");
             self.draft.different(node, why);
         }
     }
@@ -487,7 +487,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         if !is_whole || node.argument(1).starts_with('@') {
             return self
                 .draft
-                .lost(node, "weir changes fields of all that a route takes; write a route for these requests");
+                .lost(node, "weir changes headers for all requests of a route; write a route for these requests");
         }
         let mut lines: Vec<&[String]> = tree.children(at).map(|(_, line)| &line.words[..]).collect();
         if !words.is_empty() {

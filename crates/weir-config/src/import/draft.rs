@@ -221,7 +221,7 @@ impl<'a> Draft<'a> {
         match &self.log {
             None => self.log = Some((log, node.place)),
             Some((other, _)) if *other == log => {}
-            Some(_) => self.lost(node, "weir has one log, for all requests; the first one is taken"),
+            Some(_) => self.lost(node, "weir has one log, for all requests, and uses the first one"),
         }
     }
 
@@ -263,7 +263,7 @@ impl<'a> Draft<'a> {
                 // to show one.
                 if ours.options.get("client-auth") != theirs.options.get("client-auth") {
                     conflict = Some(
-                        "all clients of an address are asked for certificates in weir, or none; now all are".to_owned(),
+                        "weir asks all clients of an address for certificates, or none; now it asks all".to_owned(),
                     );
                     if theirs.options.get("client-auth").is_some_and(|auth| auth.contains("require")) {
                         ours.options.extend(theirs.options.clone());
@@ -271,14 +271,15 @@ impl<'a> Draft<'a> {
                 }
                 for (name, value) in theirs.options {
                     if ours.options.entry(name).or_insert_with(|| value.clone()) != &value {
-                        conflict =
-                            Some(format!("`{name}` holds for all names of an address in weir; the first one is taken"));
+                        conflict = Some(format!(
+                            "weir's `{name}` applies to all names of an address; weir uses the first one"
+                        ));
                     }
                 }
             }
             (None, None) => {}
             (ours, theirs) => {
-                conflict = Some(format!("`{address}` is there with TLS and without; weir takes it with"));
+                conflict = Some(format!("`{address}` occurs with and without TLS; weir uses it with TLS"));
                 *ours = ours.take().or(theirs);
             }
         }
@@ -313,7 +314,7 @@ impl<'a> Draft<'a> {
     pub(super) fn server(&mut self, upstream: usize, node: &Node, mut server: Server) {
         match texts::server_address(&server.address) {
             Ok(address) if self.upstreams[upstream].servers.iter().any(|other| other.address == address) => {
-                self.lost(node, "this server is in the group already");
+                self.lost(node, "this server is already in the group");
             }
             Ok(_) if self.upstreams[upstream].servers.len() >= BLOCKS_MAX => {
                 self.lost(node, format!("weir takes at most {BLOCKS_MAX} servers of one upstream"));
@@ -331,7 +332,7 @@ impl<'a> Draft<'a> {
         let ours = &mut self.upstreams[upstream];
         ours.lines.push(format!("proxy-protocol \"{version}\""));
         ours.servers.iter_mut().for_each(|server| server.connections = None);
-        self.different(node, "each client has connections of its own there, in any number, and comes with HTTP/1.1");
+        self.different(node, "weir opens separate connections for each client, without a limit, and with HTTP/1.1");
     }
 
     /// Sets a time of a dialect in which 0 sets no limit; otherwise as [`Draft::amount`].
@@ -341,7 +342,7 @@ impl<'a> Draft<'a> {
         }
         let (_, most) = range(name);
         // The note is the same for each option that the directive becomes, so that it occurs once.
-        self.different(node, format!("0 sets no limit there; {} here", time_text(most)));
+        self.different(node, format!("0 means no limit there; weir uses {}", time_text(most)));
         self.amount(upstream, node, name, most);
     }
 
@@ -351,7 +352,7 @@ impl<'a> Draft<'a> {
         let unlimited = amount == u64::MAX && name == "body-limit";
         let fit = if unlimited { amount } else { amount.clamp(least, most) };
         if fit != amount {
-            self.different(node, format!("`{name}` is as near to that as weir allows"));
+            self.different(node, format!("`{name}` has the nearest value that weir allows"));
         }
         let amounts = match (upstream, name) {
             (Some(upstream), _) => &mut self.upstreams[upstream].amounts,
@@ -364,7 +365,7 @@ impl<'a> Draft<'a> {
         }
         amounts.0.insert(name, if fit > old { (fit, node.place) } else { (old, place) });
         let whose = if upstream.is_some() { "a group of servers" } else { "all clients" };
-        self.different(node, format!("weir has one `{name}` for {whose}; the largest one is taken"));
+        self.different(node, format!("weir has one `{name}` for {whose}, and uses the largest"));
     }
 
     /// Returns a change of a field, if rules may make it. `value` has `$names`; None removes the
@@ -412,7 +413,7 @@ impl<'a> Draft<'a> {
                 return self.route(Route { path, ..route });
             }
             why = Some(format!(
-                "weir's routes hold for each `listen`, and {place} takes the same requests already; run a second weir for it"
+                "weir's routes apply to every `listen`, and {place} already takes the same requests; run a second weir for it"
             ));
         }
         match why {
@@ -437,7 +438,7 @@ impl<'a> Draft<'a> {
             };
             if Scheme::ALL.into_iter().filter(|one| route.scheme.is_none_or(|scheme| scheme == *one)).any(is_open) {
                 let Route { host, group, place, scheme, .. } = route;
-                let what = format!("all else of {host}");
+                let what = format!("all other requests to {host}");
                 self.route(Route { host, group, place, what, scheme, path: "/".to_owned(), ..Route::default() });
             }
         }
@@ -481,7 +482,7 @@ impl<'a> Draft<'a> {
         }
         let local =
             self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(is_local)).collect();
-        self.leave_out(local, "this one was for this machine only");
+        self.leave_out(local, "this was only for this machine");
     }
 
     /// Keeps services closed that only clients with a certificate could reach.
@@ -498,7 +499,7 @@ impl<'a> Draft<'a> {
         }
         let certified =
             self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(asks)).collect();
-        self.leave_out(certified, "this one was for clients with a certificate only");
+        self.leave_out(certified, "this was only for clients with a certificate");
     }
 
     fn leave_out(&mut self, groups: Vec<usize>, why: &str) {
@@ -506,7 +507,7 @@ impl<'a> Draft<'a> {
             self.routes.retain(|route| route.group != group);
             let Group { place, what, .. } = &self.groups[group];
             let (place, what) = (*place, what.clone());
-            let why = format!("weir's routes hold for each `listen`, and {why}; run a second weir for it");
+            let why = format!("weir's routes apply to every `listen`, but {why}; run a second weir for it");
             self.note(place, Kind::Lost, &what, why);
         }
     }
@@ -528,7 +529,7 @@ impl<'a> Draft<'a> {
             let own: BTreeSet<String> = self.groups[group].listens.iter().map(|at| key(*at)).collect();
             let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
             if !others.is_empty() {
-                told.push((group, format!("weir's routes hold for each `listen`: now also at {}", others.join(", "))));
+                told.push((group, format!("weir's routes apply to every `listen`: now also on {}", others.join(", "))));
             }
         }
         for (group, why) in told {

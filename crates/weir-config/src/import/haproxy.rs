@@ -30,7 +30,7 @@ use super::tree::{NESTING_MAX, Node, Place, ROOT, Tree};
 use crate::problem::Errors;
 
 /// The note on a section that HAProxy does not run.
-const DISABLED: &str = "it is `disabled`, and left out";
+const DISABLED: &str = "it is `disabled`, so it is left out";
 /// Sections that carry traffic.
 const PROXIES: [&str; 2] = ["frontend", "listen"];
 
@@ -151,9 +151,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             "http" => {}
             "tcp" => return tcp::frontend(self, at),
             _ => {
-                return self
-                    .draft
-                    .lost(node, "weir carries HTTP and connections as they are, `mode http` and `mode tcp`");
+                return self.draft.lost(node, "weir supports only `mode http` and `mode tcp`");
             }
         }
         if tree.named(at, "stats").any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
@@ -200,11 +198,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let ordered = by_specificity(rules);
         if is_long || !ordered.complete {
-            self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
+            self.draft.lost(node, "too many rules to convert to weir's order; some requests may go elsewhere");
         }
         let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
         for route in ordered.unreached.iter().filter(|other| !leads(other)) {
-            let why = "no request reaches this rule: earlier ones take them all";
+            let why = "no request reaches this rule: earlier rules take them all";
             self.draft.note(route.place, Kind::Lost, &route.what, why);
         }
         ordered.routes.into_iter().for_each(|route| self.draft.route(route));
@@ -222,7 +220,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let Some(backend) = self.named.get(name).copied() else {
             return self
                 .draft
-                .lost(line, "there is no backend of this name; weir can't choose one by what a request says");
+                .lost(line, "no backend has this name; weir cannot choose a backend by the content of a request");
         };
         if cases.is_empty() {
             return;
@@ -311,11 +309,12 @@ impl<'t> Haproxy<'t, '_, '_> {
     /// Converts `http-request replace-path REGEX TO`.
     fn rewrite(&mut self, line: &Node, is_first: bool) -> Option<(String, String)> {
         if !is_first {
-            self.draft.lost(line, "weir changes a path once, by the first `rewrite` that matches");
+            self.draft.lost(line, "weir changes a path once, with the first `rewrite` that matches");
             return None;
         }
         if line.argument(1) != "replace-path" || line.words.len() != 4 {
-            self.draft.lost(line, "weir rewrites paths by `rewrite`, which is like `replace-path` without a condition");
+            self.draft
+                .lost(line, "weir rewrites paths with `rewrite`, which is like `replace-path` without a condition");
             return None;
         }
         // Groups are `\1` in HAProxy.
@@ -336,7 +335,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         if line.words.len() == 4 && crate::texts::probe_host(value).is_ok() {
             return Some(value.to_owned());
         }
-        self.draft.different(line, "servers see the host that the client asked for");
+        self.draft.different(line, "servers see the host that the client requested");
         None
     }
 
@@ -355,13 +354,14 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let count = if verb == "remove" { 3 } else { 4 };
         if line.words.len() > count {
-            self.draft.lost(line, "weir changes fields of all requests of a route; write a route with this condition");
+            self.draft
+                .lost(line, "weir changes headers for all requests of a route; write a route with this condition");
             return None;
         }
         match text(line.argument(3)) {
             Ok(value) => self.draft.edit(line, side, verb, (name, &value)),
             Err(what) => {
-                self.draft.lost(line, format!("weir's texts know nothing like `{what}`"));
+                self.draft.lost(line, format!("weir's texts have no equivalent of `{what}`"));
                 None
             }
         }

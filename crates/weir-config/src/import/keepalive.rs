@@ -38,7 +38,7 @@ impl Times {
         let probes = said(self.probes, SYSTEM.2);
         let count = probes.clamp(1, Keepalive::PROBES_MAX.into());
         if (fit, count) != (us, probes) {
-            draft.different(node, "`tcp-keepalive` is as near to that as weir allows");
+            draft.different(node, "`tcp-keepalive` has the nearest value that weir allows");
         }
         format!("{}:{}:{count}", time_text(fit[0]), time_text(fit[1]))
     }
@@ -60,7 +60,7 @@ pub(super) fn of_listen(draft: &mut Draft<'_>, node: &Node, time: fn(&str) -> Op
     };
     let said = [0, 1, 2].map(|at| part(at).is_some());
     if times.said() != said || said == [false; 3] || parts.len() > 3 {
-        draft.lost(node, "`so_keepalive` is `on`, `off`, or two times and a number");
+        draft.lost(node, "`so_keepalive` must be `on`, `off`, or two times and a number");
         return None;
     }
     Some(times.text(draft, node))

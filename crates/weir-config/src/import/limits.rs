@@ -200,7 +200,7 @@ impl Draft<'_> {
             _ => {
                 if is_shared {
                     let why =
-                        format!("what `{}` counts together here, each limit of weir counts by itself", limit.name);
+                        format!("`{}` counts these together here; each limit of weir counts separately", limit.name);
                     self.note(limit.place, Kind::Different, &limit.what, why);
                 }
                 return self.limits.list.push(limit);
@@ -218,11 +218,11 @@ impl Draft<'_> {
     pub(super) fn tarpits(&mut self, node: &Node, us: u64) {
         let fit = us.clamp(1_000_000, 60_000_000);
         if fit != us {
-            self.different(node, "`tarpit` is as near to that as weir allows");
+            self.different(node, "`tarpit` has the nearest value that weir allows");
         }
         let longest = self.limits.tarpit_us.map_or(fit, |other| other.max(fit));
         if self.limits.tarpit_us.is_some_and(|other| other != fit) {
-            self.different(node, "weir has one `tarpit` for all; the longest one is taken");
+            self.different(node, "weir has one `tarpit` for all limits, and uses the longest");
         }
         self.limits.tarpit_us = Some(longest);
     }
@@ -242,7 +242,7 @@ impl Draft<'_> {
                 acts && same && other.measure.shadows(&limit.measure)
             };
             if let Some(other) = kept.iter().find(hides) {
-                let why = format!("`{}` is for the same requests and refuses first", other.name);
+                let why = format!("`{}` limits the same requests and rejects first", other.name);
                 self.note(limit.place, Kind::Lost, &limit.what, why);
                 continue;
             }

@@ -2,13 +2,14 @@
 //! them, each with the solution: the one place to change when either learns something.
 
 /// The note that is made once about all paths.
-pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/a` and `/a/b`, and not `/ab` as here";
+pub(super) const SEGMENTS: &str =
+    "weir's paths match whole segments: `/a` takes `/a` and `/a/b`, but not `/ab` as here";
 
 /// The note on a path that is meant alone, where weir cannot express that.
-pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
+pub(super) const EXACT: &str = "it matches only this path here; a route also takes all paths below it";
 
 /// The note that is made once about all paths that are compared in any case.
-pub(super) const CASE: &str = "paths of weir have their case: `/a` doesn't take `/A`, as it does here, and what it refuses is let in where another route takes that";
+pub(super) const CASE: &str = "weir's paths are case-sensitive: `/a` does not take `/A`, as it does here; if this rejects `/A`, another route may now accept it";
 
 /// A feature that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,31 +54,31 @@ impl Missing {
     /// Returns why not, and the solution.
     pub(super) fn why(self) -> &'static str {
         match self {
-            Missing::Redirect => "an import can't say this by weir's rules; write `redirect` in a `route`",
-            Missing::Respond => "an import can't say this by weir's rules; write `respond` in a `route`",
-            Missing::Compress => "weir compresses as `zstd`, `br` and `gzip`; see `compress`",
-            Missing::Pages => {
-                "write `error-page` in a `route`, whose file is the content of answers that weir makes itself"
-            }
-            Missing::Cache => "an import can't say this by weir's rules; write `cache` in a `route`",
-            Missing::Files => "weir serves no files; let a server behind it do so",
+            Missing::Redirect => "an import cannot express this with weir's rules; write `redirect` in a `route`",
+            Missing::Respond => "an import cannot express this with weir's rules; write `respond` in a `route`",
+            Missing::Compress => "weir compresses with `zstd`, `br` and `gzip`; see `compress`",
+            Missing::Pages => "write `error-page` in a `route`, with a file for the content of weir's own responses",
+            Missing::Cache => "an import cannot express this with weir's rules; write `cache` in a `route`",
+            Missing::Files => "weir serves no files; use a server behind it",
             Missing::Acme => {
-                "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
+                "weir requests no certificates; let certbot or the like write them, and weir notices when they change"
             }
             Missing::ProxyProtocol => {
-                "write `proxy-protocol` in the `listen`, and in `trusted-proxies` who may connect there"
+                "write `proxy-protocol` in the `listen`, and name in `trusted-proxies` the proxies that may connect there"
             }
-            Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, and so no gRPC",
-            Missing::Gateway => "weir speaks HTTP to servers; let the application do so, too",
+            Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, so it cannot forward gRPC",
+            Missing::Gateway => "weir speaks only HTTP to servers; let the application speak HTTP",
             Missing::Rates => "write a `limit` for each client in `shield`",
-            Missing::Discovery => "weir looks names up again by itself, and has SRV and `servers-from`",
-            Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that it stands for",
-            Missing::Criteria => "routes go by host, path, method, fields, cookies and query; try to say it by these",
+            Missing::Discovery => "weir resolves names again automatically, and supports SRV and `servers-from`",
+            Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that this covers",
+            Missing::Criteria => {
+                "routes match host, path, method, headers, cookies and query; try to express it with these"
+            }
             Missing::Access => "write `allow` and `deny`, or `users` with a file of `weir passwd`, in a `route`",
             Missing::Syslog => {
-                "lines go to a file or to standard output: write `access-log \"stdout\"`, and let the service manager pass them on"
+                "weir logs to a file or to standard output: write `access-log \"stdout\"`, and let the service manager forward the lines"
             }
-            Missing::Nothing => "weir has nothing like it",
+            Missing::Nothing => "weir has no equivalent",
         }
     }
 }

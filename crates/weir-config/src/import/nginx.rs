@@ -155,7 +155,7 @@ impl<'t> Nginx<'t, '_, '_> {
             |other: usize| self.draft.schemes_of(other).any(|one| self.draft.schemes_of(group).any(|two| one == two));
         let is_taken = self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
         if is_default && is_taken && !hosts.is_empty() {
-            let why = "here it answers all other hosts of its address, too; in weir another server does so for all";
+            let why = "here it also serves all other hosts of its address; in weir, another server serves these for all addresses";
             self.draft.note(node.place, Kind::Different, &shown, why);
         } else if is_default {
             // If another server has the domain, the name would be that one's.
@@ -209,9 +209,10 @@ impl<'t> Nginx<'t, '_, '_> {
                 for name in names {
                     match texts::host_pattern(&name) {
                         Ok(host) if !name.starts_with('~') => hosts.push(host),
-                        _ => self
-                            .draft
-                            .lost(node, format!("weir has no host `{name}`: it takes names and `*.` with a domain")),
+                        _ => self.draft.lost(
+                            node,
+                            format!("weir does not support the host `{name}`: it takes names and `*.` with a domain"),
+                        ),
                     }
                 }
             }
@@ -222,16 +223,14 @@ impl<'t> Nginx<'t, '_, '_> {
     fn listen(&mut self, at: usize, group: usize, node: &Node) {
         let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
         if has("quic") {
-            return self.draft.lost(node, "weir doesn't speak HTTP/3 yet");
+            return self.draft.lost(node, "weir does not speak HTTP/3 yet");
         }
         if has("proxy_protocol") {
             return self.draft.missing(node, Missing::ProxyProtocol);
         }
         let tls = if has("ssl") {
             let Some(tls) = self.listen_tls(at) else {
-                return self
-                    .draft
-                    .lost(node, "its certificates, or what it asks of clients, is nothing that weir could use");
+                return self.draft.lost(node, "weir cannot use its certificates, or what it requires of clients");
             };
             Some(tls)
         } else {
@@ -293,7 +292,7 @@ impl<'t> Nginx<'t, '_, '_> {
         let path = node.argument(1);
         if path.contains('$') || path.starts_with("engine:") || path.starts_with("store:") || path.starts_with("data:")
         {
-            self.draft.lost(node, "weir reads certificates and keys from files that are named in full");
+            self.draft.lost(node, "weir reads certificates and keys only from files with plain paths");
             return None;
         }
         self.draft.file(node, path)

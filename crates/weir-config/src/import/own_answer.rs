@@ -48,7 +48,7 @@ impl Draft<'_> {
     pub(super) fn respond(&mut self, node: &Node, status: &str, content: Content<'_>) -> Option<To> {
         let status = status.parse().ok().filter(|status: &u16| (200..600).contains(status) && *status != 206);
         let Some(status) = status else {
-            self.lost(node, "weir answers by itself with 200 to 599, and not with 206");
+            self.lost(node, "weir's own responses have a status from 200 to 599, except 206");
             return None;
         };
         let mut line = format!("respond {status}");

@@ -36,7 +36,7 @@ impl Draft<'_> {
         let (kept, gone): (Vec<Route>, Vec<Route>) = std::mem::take(&mut self.routes).into_iter().partition(is_led_to);
         self.routes = kept;
         for route in gone.iter().filter(|route| !of_groups[route.group].is_empty()) {
-            self.note(route.place, Kind::Lost, &route.what, "no `listen` that could be carried over leads to it");
+            self.note(route.place, Kind::Lost, &route.what, "it has no `listen` that could be carried over");
         }
         let served: BTreeSet<Scheme> =
             self.served().into_iter().flat_map(|group| of_groups[group].iter().copied()).collect();
@@ -53,7 +53,8 @@ impl Draft<'_> {
         });
         self.routes.extend(http.into_iter().chain(https).map(|(_, twin)| twin));
         if let Some((_, place)) = self.client_lines.get("trusted-proxies") {
-            let why = "what `trusted-proxies` say in X-Forwarded-Proto is the `scheme` that routes go by; here it is the listener's";
+            let why =
+                "routes match the `scheme` that `trusted-proxies` send in X-Forwarded-Proto; here it is the listener's";
             self.note(*place, Kind::Different, "trusted proxies", why);
         }
     }

@@ -33,7 +33,7 @@ impl Draft<'_> {
                 continue;
             }
             if to == To::Closed {
-                let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
+                let why = format!("{}; until you add that, weir rejects all requests for this", Missing::Access.why());
                 self.note(node.place, Kind::Closed, &node.shown(), why);
             }
             steps.push(Step::End(route));
@@ -71,14 +71,19 @@ impl Draft<'_> {
         let Some(part) = common(keep, &route) else { return (None, vec![route]) };
         let Route { scheme, host, path, exact, methods, conditions, place, what, .. } = part;
         if !has_room {
-            self.note(place, Kind::Closed, &what, "there are too many rules; what it is a part of is for nobody");
+            self.note(
+                place,
+                Kind::Closed,
+                &what,
+                "there are too many rules; weir rejects all requests to what this is part of",
+            );
             return (Some(Route { to: To::Closed, ..route }), Vec::new());
         }
         let access = keep.access.and(&route.access).filter(|access| access.fits());
         let part = Route { scheme, host, path, exact, methods, conditions, ..route.clone() };
         let rest = if same(&part, &route) { None } else { Some(route) };
         let Some(access) = access else {
-            let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
+            let why = format!("{}; until you add that, weir rejects all requests for this", Missing::Access.why());
             self.note(place, Kind::Closed, &what, why);
             return (Some(Route { to: To::Closed, ..part }), rest.into_iter().collect());
         };

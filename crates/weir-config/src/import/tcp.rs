@@ -25,10 +25,11 @@ const NOBODY_ELSE: &str = "127.0.0.1";
 const NAMES_MAX: usize = 20_000;
 
 /// The note on clients that are kept out by a condition that `tcp` does not check.
-pub(super) const LET_IN: &str = "`tcp` takes whoever connects: he is let in now; let a firewall keep him out";
+pub(super) const LET_IN: &str =
+    "`tcp` accepts every client: it now accepts those that this rejected; block them with a firewall";
 
 /// The note if only some are admitted by such a condition.
-pub(super) const CLOSES: &str = "`tcp` takes whoever connects: until you lead it to an upstream, and let a firewall keep out the others, nobody is passed on";
+pub(super) const CLOSES: &str = "`tcp` accepts every client: weir forwards no connections until you name an upstream; block the other clients with a firewall";
 
 /// The target of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,7 +155,7 @@ impl Tcp {
     pub(super) fn time(&mut self, draft: &mut Draft<'_>, node: &Node, name: &'static str, us: u64) {
         let fit = us.clamp(1_000, 86_400_000_000);
         if fit != us {
-            draft.different(node, format!("`{name}` is as near to that as weir allows"));
+            draft.different(node, format!("`{name}` has the nearest value that weir allows"));
         }
         self.times.insert(name, fit);
     }
@@ -195,7 +196,7 @@ pub(super) fn settle(draft: &mut Draft<'_>) {
         let is_taken = |listen: &Listen| taken.iter().any(|other| is_same_place(other, &listen.address));
         let (gone, kept) = std::mem::take(&mut tcp.listens).into_iter().partition(is_taken);
         tcp.listens = kept;
-        let why = "requests come at this address, and `tcp` takes connections as they are";
+        let why = "this address takes requests, but `tcp` forwards connections unchanged";
         lose(draft, gone, why);
     }
     settle_trust(draft, &mut tcps);
@@ -228,7 +229,7 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
     };
     let same = draft.client_lines.get("trusted-proxies").is_some_and(|(other, _)| *other == line(&all));
     if !draft.served().is_empty() && !same {
-        let why = "weir takes such connections from `trusted-proxies` only, and believes what these say in X-Forwarded-For of requests, too: run a second weir for it, or name them there if that is right";
+        let why = "weir takes such connections only from `trusted-proxies`, and also trusts their X-Forwarded-For in requests: run a second weir for it, or name them there if you want that";
         for tcp in tcps {
             let (gone, kept) = std::mem::take(&mut tcp.listens).into_iter().partition(|listen| listen.announced);
             tcp.listens = kept;
@@ -241,14 +242,14 @@ fn settle_trust(draft: &mut Draft<'_>, tcps: &mut [Tcp]) {
         let Some(Listen { place, what, .. }) = listen else { continue };
         if tcp.trusted.is_empty() {
             let why = format!(
-                "weir takes the PROXY protocol only from `trusted-proxies`, and nothing says who these are: write the addresses of the load balancers in place of `{NOBODY_ELSE}`; until you do, nobody else may connect"
+                "weir takes the PROXY protocol only from `trusted-proxies`, which are unknown: write the addresses of the load balancers in place of `{NOBODY_ELSE}`; until then, no other client can connect"
             );
             draft.note(*place, Kind::Closed, what, why);
         } else {
-            let why = "weir takes the PROXY protocol only from `trusted-proxies`: nobody else may connect there";
+            let why = "weir takes the PROXY protocol only from `trusted-proxies`: no other client can connect there";
             draft.note(*place, Kind::Different, what, why);
             if all.iter().any(|range| range != UNIX && !tcp.trusted.contains(range)) {
-                let why = "weir has one list of `trusted-proxies` for each `listen`: it has all of them now";
+                let why = "weir has one list of `trusted-proxies` for every `listen`: it now contains all of them";
                 draft.note(*place, Kind::Different, what, why);
             }
         }

@@ -76,11 +76,11 @@ impl<'a> Sources<'a> {
             let at = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let problem = Problem::new("syntax", &(at..at + 1), "this is not UTF-8 text");
-            Errors::new(&name, &text, vec![problem.help("make it so: iconv -f latin1 -t utf-8 FILE")])
+            Errors::new(&name, &text, vec![problem.help("convert it: iconv -f latin1 -t utf-8 FILE")])
         })?;
         if let Some(at) = text.find('\0') {
-            let problem = Problem::new("syntax", &(at..at + 1), "a NUL byte stands here: this is no text");
-            return Err(Errors::new(&name, &text, vec![problem.help("take it out, or name the right file")]));
+            let problem = Problem::new("syntax", &(at..at + 1), "this is a NUL byte, so the file is not text");
+            return Err(Errors::new(&name, &text, vec![problem.help("remove it, or name the right file")]));
         }
         self.files.push(Source { name, text: text.into() });
         Ok(self.files.len() - 1)

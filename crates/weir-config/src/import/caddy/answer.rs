@@ -58,11 +58,11 @@ impl Caddy<'_, '_, '_> {
         // The text of an error is for its handler.
         let body = if is_error { "" } else { body };
         if has_placeholder(body) {
-            self.draft.lost(node, "what `respond` says is the same for everybody, without placeholders");
+            self.draft.lost(node, "the text of `respond` is the same for all clients, without placeholders");
             return None;
         }
         if let Some(line) = tree.last(at, "close") {
-            self.draft.different(line, "weir keeps connections");
+            self.draft.different(line, "weir keeps connections open");
         }
         let media_type = if body.starts_with(['{', '[']) { "application/json" } else { "" };
         self.draft.respond(node, status, Content { text: body, media_type, ..Content::default() })

@@ -18,7 +18,7 @@ impl Caddy<'_, '_, '_> {
         let tree = self.tree;
         let node = &tree.nodes[at];
         if node.argument(1).starts_with(['/', '@']) {
-            return self.draft.lost(node, "weir compresses all answers of a route; write a route for these requests");
+            return self.draft.lost(node, "weir compresses all responses of a route; write a route for these requests");
         }
         let mut compress = Compress { length_min: LENGTH_MIN, ..Compress::default() };
         for word in node.arguments().filter(|word| *word != "*") {
@@ -28,7 +28,7 @@ impl Caddy<'_, '_, '_> {
             match (line.name(), line.argument(1)) {
                 ("minimum_length", text) => match text.parse() {
                     Ok(bytes) => compress.length_min = bytes,
-                    Err(_) => self.draft.lost(line, "this is no length"),
+                    Err(_) => self.draft.lost(line, "this is not a length"),
                 },
                 ("match", _) => {
                     let types = tree
@@ -47,7 +47,7 @@ impl Caddy<'_, '_, '_> {
         }
         if compress.types.is_none() {
             self.draft
-                .different_once(node, "which media types are worth it is weir's own list: see `types` of `compress`");
+                .different_once(node, "weir has its own list of media types to compress: see `types` of `compress`");
         }
         scope.changes.compress = self.draft.compress(node, compress);
     }

@@ -14,7 +14,7 @@ pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
 
 /// Why a path is not changed twice.
-const ONCE: &str = "weir changes a path once, by the first `rewrite` that matches";
+const ONCE: &str = "weir changes a path once, with the first `rewrite` that matches";
 
 impl Caddy<'_, '_, '_> {
     /// Converts a directive of a site or a block.
@@ -62,7 +62,7 @@ impl Caddy<'_, '_, '_> {
                 scope.changes.rewrites.push((regex.clone(), groups(to)));
                 scope.seen.rewrite();
             }
-            _ => self.draft.lost(node, "weir has `strip-prefix`, and `rewrite` by expression"),
+            _ => self.draft.lost(node, "use `strip-prefix`, or `rewrite` with a regular expression"),
         }
     }
 
@@ -82,7 +82,7 @@ impl Caddy<'_, '_, '_> {
                 scope.changes.rewrites.push(("^/".to_owned(), to));
                 scope.seen.rewrite();
             }
-            None => self.draft.lost(node, "weir's `rewrite` has an expression and a path"),
+            None => self.draft.lost(node, "weir's `rewrite` takes a regular expression and a path"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Caddy<'_, '_, '_> {
         for (_, line) in tree.children(at) {
             match (line.name(), size(line.argument(1))) {
                 ("max_size", Some(bytes)) => self.draft.amount(None, line, "body-limit", bytes),
-                _ => self.draft.lost(line, "weir has `body-limit` in `client`"),
+                _ => self.draft.lost(line, "use `body-limit` in `client`"),
             }
         }
     }
@@ -108,7 +108,10 @@ impl Caddy<'_, '_, '_> {
         };
         for (_, line) in tree.children(at).filter(|(_, line)| !matches!(line.name(), "output" | "level")) {
             if line.shown() != "format json" {
-                self.draft.different(line, "lines are weir's `json`; docs/access-log.md has other formats");
+                self.draft.different(
+                    line,
+                    "weir writes lines in its own `json` format; docs/access-log.md has other formats",
+                );
             }
         }
         self.draft.access_log(node, path, " format=json");
@@ -170,12 +173,12 @@ impl Caddy<'_, '_, '_> {
                 }
                 "max_header_size" => match size(line.argument(1)) {
                     Some(bytes) => self.draft.amount(None, line, "head-limit", bytes),
-                    None => self.draft.lost(line, "this is no size"),
+                    None => self.draft.lost(line, "this is not a size"),
                 },
                 "listener_wrappers" => self.wrappers(inside),
                 "client_ip_headers" if !is_forwarded_for(line) => {
                     self.others.believed = true;
-                    self.draft.lost(line, "weir believes X-Forwarded-For of `trusted-proxies`");
+                    self.draft.lost(line, "weir trusts X-Forwarded-For of `trusted-proxies`");
                 }
                 "protocols"
                 | "metrics"
@@ -207,7 +210,7 @@ impl Caddy<'_, '_, '_> {
     fn trusted(&mut self, line: &Node) {
         if line.argument(1) != "static" {
             self.others.believed = true;
-            return self.draft.lost(line, "weir's `trusted-proxies` are addresses");
+            return self.draft.lost(line, "weir's `trusted-proxies` takes only addresses");
         }
         let mut ranges = Vec::new();
         for word in line.arguments().skip(1) {

@@ -40,12 +40,12 @@ pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
                 caddy.zones += 1;
                 let zone = Zone { at: inside, node: line, directive: at };
                 if let Err(why) = zone.carry_over(caddy, cases.clone().unwrap_or_default(), scope) {
-                    caddy.draft.lost(line, format!("{why}; what it kept out is let in now"));
+                    caddy.draft.lost(line, format!("{why}; weir now accepts what this rejected"));
                 }
             }
-            "distributed" => caddy.draft.different(line, "each weir counts by itself"),
+            "distributed" => caddy.draft.different(line, "each weir counts separately"),
             "jitter" => {
-                caddy.draft.different(line, "`Retry-After` of weir says when a request may come, without chance")
+                caddy.draft.different(line, "weir's `Retry-After` gives the time of the next request, without jitter")
             }
             "sweep_interval" | "storage" | "log_key" => caddy.draft.unneeded(line.name()),
             _ => caddy.draft.missing(line, Missing::Nothing),
@@ -70,15 +70,15 @@ impl<'t> Zone<'t> {
                 "key" | "window" | "events" | "match" => {}
                 "ipv4_prefix" | "ipv6_prefix" => caddy
                     .draft
-                    .lost(line, "how much of an address is a client says `prefix` in `shield`, for all limits"),
+                    .lost(line, "`prefix` in `shield` sets how much of an address is one client, for all limits"),
                 _ => caddy.draft.missing(line, Missing::Nothing),
             }
         }
         let value = |name: &str| tree.last(self.at, name).map_or("", |line| line.argument(1));
         let window = parse_time(value("window"))?;
         let most = value("events").parse::<u64>().ok().filter(|most| (1..=1_000_000).contains(most));
-        let most = most.ok_or("its `events` are none that weir takes")?;
-        let (number, seconds) = per_unit(most, window).ok_or("its rate is none that weir takes")?;
+        let most = most.ok_or("weir does not support its `events`")?;
+        let (number, seconds) = per_unit(most, window).ok_or("weir does not support its rate")?;
         let by = self.by(caddy, value("key"))?;
         let mut terms = Vec::new();
         for block in tree.indices(self.at, "match") {
@@ -88,29 +88,29 @@ impl<'t> Zone<'t> {
         let cases = cases.ok_or("its matcher has no cases, or too many")?;
         let (mut all, mut exempt) = (Vec::new(), Vec::new());
         for case in &cases {
-            let found =
-                Requests::of(case).ok_or("`match` of a limit goes by host, path and method, and `allow` by address");
+            let found = Requests::of(case)
+                .ok_or("`match` of a limit supports host, path and method, and `allow` supports addresses");
             let (requests, whom) = found?;
             all.push(requests);
             exempt.extend(whom.iter().cloned());
         }
         if !exempt.is_empty() {
-            caddy.draft.different(self.node, "whom `allow` of `shield` has, no limit is for");
+            caddy.draft.different(self.node, "no limit applies to clients in `allow` of `shield`");
             caddy.draft.exempt(exempt);
         }
-        let why = "Caddy counts what came within `window`; weir lets so many come at once, and then as many evenly in that time";
+        let why = "Caddy counts requests within `window`; weir accepts that many at once, and then that many spread evenly over this time";
         caddy.draft.different_once(self.node, why);
         let wider = all.iter().find_map(|requests| self.wider(caddy, requests));
         if let Some(wider) = &wider {
             let why = format!(
-                "weir counts also what {wider} takes, for which this is not meant: it only observes, until you leave `observe` out"
+                "weir also counts requests of {wider}, which this does not limit: it only observes until you remove `observe`"
             );
             caddy.draft.different(self.node, why);
         }
         let is_redirected =
             caddy.auto_https && caddy.redirects && caddy.draft.listens.iter().any(|listen| listen.tls.is_some());
         if is_redirected {
-            caddy.draft.different_once(self.node, "weir counts also requests that are only sent to https");
+            caddy.draft.different_once(self.node, "weir also counts requests that it only redirects to https");
         }
         let (place, what) = (self.node.place, self.node.shown());
         let name = self.node.argument(1).to_owned();
@@ -138,10 +138,14 @@ impl<'t> Zone<'t> {
     fn by(&self, caddy: &mut Caddy<'_, '_, '_>, key: &str) -> Result<String, String> {
         let Some(inside) = key.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
             let is_static = !key.is_empty() && !key.contains(['{', '}']);
-            return if is_static { Ok("all".to_owned()) } else { Err(format!("weir has no key like `{key}`")) };
+            return if is_static {
+                Ok("all".to_owned())
+            } else {
+                Err(format!("weir has no equivalent of the key `{key}`"))
+            };
         };
         let (connections, believed) = (caddy.others.connections, caddy.others.believed);
-        let elsewhere = "addresses of clients come in another way than weir reads them: it would limit a proxy";
+        let elsewhere = "weir would limit a proxy: it reads addresses of clients in another way";
         match inside {
             "remote_host" | "http.request.remote.host" if connections => Err(elsewhere.to_owned()),
             "client_ip" | "http.vars.client_ip" | "http.request.client_ip" if connections || believed => {
@@ -149,7 +153,7 @@ impl<'t> Zone<'t> {
             }
             "remote_host" | "http.request.remote.host" => {
                 if caddy.draft.client_lines.contains_key("trusted-proxies") {
-                    let why = "weir counts those for whom `trusted-proxies` speak, and not the proxies";
+                    let why = "weir counts the clients behind `trusted-proxies`, not the proxies";
                     caddy.draft.different(self.node, why);
                 }
                 Ok(String::new())
@@ -162,9 +166,11 @@ impl<'t> Zone<'t> {
                     let name = short.strip_prefix(theirs)?;
                     (theirs.ends_with('.') != name.is_empty()).then(|| format!("{ours}{name}"))
                 });
-                let by = texts::shield::by(&ours.ok_or_else(|| format!("weir has no key like `{key}`"))?)?;
+                let by = texts::shield::by(&ours.ok_or_else(|| format!("weir has no equivalent of the key `{key}`"))?)?;
                 if by != "host" {
-                    caddy.draft.different(self.node, "who sends none of it is not counted; here all of these are one");
+                    caddy
+                        .draft
+                        .different(self.node, "weir does not count requests without it; here all of them count as one");
                 }
                 Ok(by)
             }
@@ -202,7 +208,7 @@ impl<'t> Zone<'t> {
             .filter(|(at, node)| *at != inner && !node.name().is_empty() && !node.name().starts_with("&("));
         let words: Vec<&str> = sites.flat_map(|(_, node)| node.words.iter()).flat_map(|word| word.split(',')).collect();
         if words.len().saturating_mul(requests.hosts.len().max(1)) > COMPARED_MAX {
-            return Some("one of very many sites".to_owned());
+            return Some("one of too many sites to compare".to_owned());
         }
         let takes = |word: &&str| {
             let Some(address) = caddy.address(word, false) else { return false };

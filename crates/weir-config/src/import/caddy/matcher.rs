@@ -54,7 +54,7 @@ impl<'t> Caddy<'t, '_, '_> {
             }
             return Some(self.terms(*found));
         }
-        self.draft.lost(&tree.nodes[at], format!("there is no matcher {name}"));
+        self.draft.lost(&tree.nodes[at], format!("unknown matcher {name}"));
         None
     }
 

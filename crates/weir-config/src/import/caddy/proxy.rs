@@ -133,7 +133,7 @@ impl<'t> Caddy<'t, '_, '_> {
         };
         match written {
             Some(written) => drop(of.insert(name, written)),
-            None => self.draft.lost(line, format!("weir's `{name}` takes no such value")),
+            None => self.draft.lost(line, format!("weir's `{name}` does not take this value")),
         }
     }
 
@@ -153,9 +153,9 @@ impl<'t> Caddy<'t, '_, '_> {
         };
         match written {
             Some(written) => self.draft.upstreams[upstream].lines.push(written),
-            None => {
-                self.draft.lost(line, "see `balance`: weir takes turns by weight, or the less loaded one, or hashes")
-            }
+            None => self
+                .draft
+                .lost(line, "see `balance`: weir takes turns by weight, picks the least loaded server, or hashes"),
         }
     }
 
@@ -174,8 +174,10 @@ impl<'t> Caddy<'t, '_, '_> {
                 "tls" => drop(said.tls.get_or_insert_default()),
                 "tls_insecure_skip_verify" => {
                     said.tls.get_or_insert_default().insert("verify", "#false".to_owned());
-                    self.draft
-                        .different(line, "`verify=#false` as here: whoever is between weir and the server reads all");
+                    self.draft.different(
+                        line,
+                        "`verify=#false` as here: an attacker between weir and the server can read everything",
+                    );
                 }
                 "tls_server_name" if texts::peer_name(value).is_ok() => tls("name", Some(value.to_owned())),
                 "tls_trust_pool" if value == "file" => {
@@ -234,7 +236,7 @@ impl<'t> Caddy<'t, '_, '_> {
                     }
                     "{host}" | "{http.request.host}" | "{hostport}" => {}
                     _ if texts::probe_host(value).is_ok() => changes.server_host = Some(value.to_owned()),
-                    _ => self.draft.different(line, "servers see the host that the client asked for"),
+                    _ => self.draft.different(line, "servers see the host that the client requested"),
                 }
             } else if BY_ITSELF.contains(&name.to_ascii_lowercase().as_str()) {
                 self.draft.unneeded(&format!("header_up {name}"));
@@ -259,7 +261,7 @@ impl<'t> Caddy<'t, '_, '_> {
         let value = match (verb, rest) {
             ("remove", []) => Ok(String::new()),
             ("set" | "add", [value]) => text(value),
-            _ => Err("weir sets a field, adds one, or takes it away".to_owned()),
+            _ => Err("weir can only set, add or remove a header".to_owned()),
         };
         match value {
             Ok(value) => self.draft.edit(node, side, verb, (name, &value)),
@@ -309,7 +311,7 @@ pub(super) fn text(theirs: &str) -> Result<String, String> {
             known.or_else(|| field.map(|field| format!("http_{}", field.to_ascii_lowercase().replace('-', "_"))));
         match known {
             Some(known) => out.push_str(&format!("${{{known}}}")),
-            None => return Err(format!("weir's texts know nothing like `{{{name}}}`")),
+            None => return Err(format!("weir's texts have no equivalent of `{{{name}}}`")),
         }
         rest = after;
     }

@@ -72,7 +72,7 @@ impl Reader<'_, '_> {
                 return Err(self.wrong(
                     place,
                     "the brace of this line is never closed",
-                    "close it with `}` on a line of its own",
+                    "close it with `}` on its own line",
                 ));
             }
             self.stack.pop();
@@ -80,7 +80,7 @@ impl Reader<'_, '_> {
         };
         if line.closes {
             if self.open.len() <= depth {
-                return Err(self.wrong(line.place, "this brace closes nothing", "take it out"));
+                return Err(self.wrong(line.place, "this brace matches no opening brace", "remove it"));
             }
             self.open.pop();
             return Ok(true);
@@ -104,7 +104,7 @@ impl Reader<'_, '_> {
                 return Err(self.wrong(
                     line.place,
                     "an address is missing behind the comma",
-                    "write it, or take the comma out",
+                    "write it, or remove the comma",
                 ));
             };
             line.words.extend(next.words);
@@ -114,7 +114,7 @@ impl Reader<'_, '_> {
             return Err(self.wrong(
                 line.place,
                 "blocks are nested too deep here",
-                "Caddy knows no directive that needs so many around it",
+                "no directive of Caddy needs this many levels",
             ));
         }
         let parent = self.open.last().copied().or(self.site).unwrap_or(ROOT);
@@ -142,21 +142,17 @@ impl Reader<'_, '_> {
             }
             kept.push(line);
         }
-        Err(self.wrong(head.place, "the brace of this line is never closed", "close it with `}` on a line of its own"))
+        Err(self.wrong(head.place, "the brace of this line is never closed", "close it with `}` on its own line"))
     }
 
     /// Replaces the line with the lines of a snippet or of files.
     fn import(&mut self, line: &Line) -> Result<(), Errors> {
         self.imports += 1;
         if self.stack.len() >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
-            return Err(self.wrong(
-                line.place,
-                "there are too many imports within imports",
-                "does something import itself?",
-            ));
+            return Err(self.wrong(line.place, "imports are nested too deep", "does something import itself?"));
         }
         let Some((name, arguments)) = line.words[1..].split_first() else {
-            return Err(self.wrong(line.place, "`import` has nothing behind it", "name a snippet or a file"));
+            return Err(self.wrong(line.place, "`import` has no argument", "name a snippet or a file"));
         };
         if let Some(snippet) = self.snippets.get(name) {
             let lines: Vec<Line> = snippet.iter().map(|line| with_arguments(line, arguments)).collect();
@@ -270,7 +266,7 @@ impl Lexer<'_> {
         let is = |word: Option<&(String, bool)>, what: &str| word.is_some_and(|(text, quoted)| !quoted && text == what);
         let (opens, closes) = (is(words.last(), "{"), is(words.first(), "}"));
         if words.iter().any(|(text, quoted)| !quoted && text == "}") && words.len() > 1 {
-            return Err((place.line, "a closing brace stands alone on its line", "put it on one"));
+            return Err((place.line, "a closing brace must be alone on its line", "put it on its own line"));
         }
         if opens {
             words.pop();
@@ -359,7 +355,7 @@ impl Lexer<'_> {
         Err((
             line,
             "the text that begins in this line never ends",
-            "end it with a line that begins with the word behind <<",
+            "end it with a line that begins with the word after <<",
         ))
     }
 }

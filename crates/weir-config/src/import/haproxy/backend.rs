@@ -16,7 +16,7 @@ use crate::texts;
 use crate::units::time_text;
 
 /// The note on a group in which some servers have no `check`.
-pub(super) const PROBES_ALL: &str = "weir probes all servers of a group, also those without `check`";
+pub(super) const PROBES_ALL: &str = "weir probes all servers of a group, including those without `check`";
 
 /// The common settings of the servers of a backend.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             return None;
         }
         if self.mode(at) != "http" {
-            self.draft.lost(node, "it has not `mode http`, and requests lead to it");
+            self.draft.lost(node, "it takes requests, but does not have `mode http`");
             self.backends.insert(at, None);
             return None;
         }
@@ -66,14 +66,13 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let is_empty = servers.is_empty();
         if said.tls.is_some() && said.plain {
-            self.draft.different(node, "servers with TLS and without can't be in one group of weir's: now all have it");
+            self.draft.different(node, "an upstream of weir cannot mix servers with and without TLS: now all have it");
         }
         self.draft.upstreams[upstream].tls = said.tls.clone();
         if let Some(version) = said.header {
             self.draft.announce(upstream, node, version);
             if said.bare {
-                self.draft
-                    .different(node, "`send-proxy` to a group of servers is the same for all in weir: now all have it");
+                self.draft.different(node, "weir uses one `send-proxy` for all servers of a group: now all have it");
             }
         }
         self.balance(at, upstream);
@@ -91,7 +90,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             if let Some(line) = self.one(at, &words) {
                 match super::fate::time(line.argument(2)) {
                     Some(us) => self.draft.time_limit(Some(upstream), line, name, us),
-                    None => self.draft.lost(line, "this is no time"),
+                    None => self.draft.lost(line, "this is not a time"),
                 }
             }
         }
@@ -106,15 +105,13 @@ impl<'t> Haproxy<'t, '_, '_> {
             Err(why) => return self.draft.lost(line, why),
         };
         if settings.is_unused() {
-            return self
-                .draft
-                .lost(line, "it is disabled or has no weight; `weir server disable` does that while weir runs");
+            return self.draft.lost(line, "it is disabled or has no weight; use `weir server disable` while weir runs");
         }
         if settings.checks {
             said.checked = true;
             settings.add_probes(self, line, &mut said.probes);
             if settings.checks_by_tls && !settings.speaks_tls {
-                self.draft.lost(line, "probes speak TLS where requests do, and nowhere else");
+                self.draft.lost(line, "weir probes with TLS only where it sends requests with TLS");
             }
         } else {
             said.unchecked = true;
@@ -131,7 +128,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         match header {
             None => said.bare = true,
             Some(version) if *said.header.get_or_insert(version) != version => {
-                let why = "`send-proxy` to a group of servers is the same in weir; the first one is taken";
+                let why = "weir uses one `send-proxy` for all servers of a group, the first one";
                 self.draft.different(line, why);
             }
             Some(_) => {}
@@ -148,10 +145,13 @@ impl<'t> Haproxy<'t, '_, '_> {
         if let Some((says, "none")) = settings.tls.get("verify") {
             options.remove("ca");
             options.insert("verify", "#false".to_owned());
-            self.draft.different(says, "`verify=#false` as here: whoever is between weir and the server reads all");
+            self.draft.different(
+                says,
+                "`verify=#false` as here: an attacker between weir and the server can read everything",
+            );
         }
         if said.tls.get_or_insert_with(|| options.clone()) != &options {
-            self.draft.different(line, "TLS to a group of servers is the same for all in weir; the first one is taken");
+            self.draft.different(line, "weir uses one TLS setting for all servers of a group, the first one");
         }
     }
 
@@ -169,14 +169,14 @@ impl<'t> Haproxy<'t, '_, '_> {
                     let name = value.strip_prefix("str(").and_then(|name| name.strip_suffix(')')).unwrap_or(value);
                     match texts::peer_name(name).map(|name| literal(&name)) {
                         Ok(name) if options.insert("name", name.clone()).is_some_and(|other| other != name) => {
-                            self.draft.different(line, "weir asks for the name that it checks, that of `verifyhost`");
+                            self.draft.different(line, "weir sends the name that it verifies, that of `verifyhost`");
                         }
                         Ok(_) => {}
                         Err(why) => self.draft.note(line.place, Kind::Different, &format!("{word} {name}"), why),
                     }
                 }
                 "verify" => {}
-                _ => self.draft.lost(line, format!("weir has nothing like `{word}`")),
+                _ => self.draft.lost(line, format!("weir has no equivalent of `{word}`")),
             }
         }
         options
@@ -210,13 +210,14 @@ impl<'t> Haproxy<'t, '_, '_> {
         let tree = self.tree;
         let tables = tree.named(at, "stick-table").filter(|_| !self.tables.contains(&at));
         for line in tree.named(at, "stick").chain(tables) {
-            self.draft.lost(line, "weir has no tables; `balance \"hash\"` and `sticky` find the same server again");
+            self.draft
+                .lost(line, "weir has no tables; use `balance \"hash\"` or `sticky` to return to the same server");
         }
         let Some(node) = self.one(at, &["cookie"]) else { return };
         let has = |word: &str| node.arguments().any(|other| other == word);
         let name = node.argument(1);
         if !has("insert") || texts::cookie_name(name).is_err() {
-            return self.draft.lost(node, "weir's `sticky` puts in a cookie of its own");
+            return self.draft.lost(node, "weir's `sticky` sets its own cookie");
         }
         let mut line = format!("sticky cookie={}", literal(name));
         if !has("httponly") {
@@ -225,7 +226,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         if has("secure") {
             line.push_str(" secure=#true");
         }
-        self.draft.different(node, "its values are others in weir: sessions are bound anew, once");
+        self.draft.different(node, "weir uses other values: each session is assigned to a server again, once");
         self.line(upstream, line);
     }
 
@@ -238,7 +239,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             let node = &self.tree.nodes[at];
             return self.draft.different(
                 node,
-                "`check` alone only connects, and weir sees lost connections without it; `health { path \"/\"; }` asks",
+                "`check` alone only connects, and weir detects lost connections without it; `health { path \"/\"; }` sends requests",
             );
         };
         let (mut method, mut path, mut host) = match (httpchk.argument(2), httpchk.argument(3)) {
@@ -264,11 +265,11 @@ impl<'t> Haproxy<'t, '_, '_> {
                     }
                 }
                 "expect" => expected = self.expected(line),
-                _ => self.draft.lost(line, "weir's probe is one request; see `health`"),
+                _ => self.draft.lost(line, "a probe of weir is one request; see `health`"),
             }
         }
         if texts::probe_path(path).is_err() || !matches!(method, "GET" | "HEAD" | "OPTIONS") {
-            return self.draft.lost(httpchk, "weir asks by GET, HEAD or OPTIONS, for a path");
+            return self.draft.lost(httpchk, "weir probes with GET, HEAD or OPTIONS and a path");
         }
         let mut line = format!("health path={} method={method}", literal(path));
         if let Some(host) = host.and_then(|host| texts::probe_host(host).ok()) {

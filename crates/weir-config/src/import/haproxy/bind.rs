@@ -35,10 +35,10 @@ const WITHOUT_VALUE: [&str; 8] =
     ["ssl", "transparent", "defer-accept", "tfo", "v4v6", "v6only", "no-sslv3", "prefer-client-ciphers"];
 /// The note on `interface`.
 pub(super) const ONE_INTERFACE: &str =
-    "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
+    "weir listens on addresses: it now accepts clients from other interfaces; write the address of this one";
 /// The note on `namespace`.
 pub(super) const OWN_NAMESPACE: &str =
-    "weir is in one network namespace, that in which it is started, as by `ip netns exec NAME weir run`";
+    "weir uses only the network namespace in which it starts: use `ip netns exec NAME weir run`";
 /// Ports of one range.
 const PORTS_MAX: u32 = 100;
 
@@ -67,7 +67,7 @@ impl Haproxy<'_, '_, '_> {
                     Some(path) => self.bind_unix(group, node, path, tls.clone()),
                     None => self
                         .draft
-                        .lost(node, format!("weir listens at no `{}`, but at ports and unix sockets", &text[..at])),
+                        .lost(node, format!("weir listens on ports and unix sockets, not on `{}`", &text[..at])),
                 }
                 continue;
             }
@@ -77,7 +77,7 @@ impl Haproxy<'_, '_, '_> {
             }
             match addresses(text, has("v4v6")) {
                 Some(all) => all.iter().for_each(|address| self.draft.listen(group, node, address, tls.clone())),
-                None => self.draft.lost(node, "an address with a port, or few, is what weir can listen at"),
+                None => self.draft.lost(node, "weir can listen only on an address with one port or a few"),
             }
         }
     }
@@ -90,7 +90,7 @@ impl Haproxy<'_, '_, '_> {
         self.draft.listen(group, node, &address, tls);
         self.draft.rights(node, &address, value("mode"), value("group").or(value("gid")));
         if value("user").or(value("uid")).is_some() {
-            self.draft.lost(node, "a socket belongs to the user that weir is; `mode` and `group` say who may connect");
+            self.draft.lost(node, "a socket belongs to weir's user; `mode` and `group` decide who can connect");
         }
     }
 
@@ -104,7 +104,7 @@ impl Haproxy<'_, '_, '_> {
                 "crt" => tls.certificates.extend(self.certificate(node, words.next().unwrap_or_default())),
                 "crt-list" => {
                     words.next();
-                    self.draft.lost(node, "write a `certificate` for each line of the list");
+                    self.draft.lost(node, "add a `certificate` for each line of the list");
                 }
                 "ca-file" => authority = words.next().map(str::to_owned),
                 "crl-file" => list = words.next().map(str::to_owned),
@@ -118,16 +118,16 @@ impl Haproxy<'_, '_, '_> {
                 "no-tls-tickets" => drop(tls.options.insert("tickets", "#false".to_owned())),
                 "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver" | "tls-ticket-keys" => {
                     words.next();
-                    self.draft.lost(node, format!("weir has its own way in `{word}`"));
+                    self.draft.lost(node, format!("weir handles `{word}` in its own way"));
                 }
                 _ if WITH_VALUE.contains(&word) => drop(words.next()),
                 _ if WITHOUT_VALUE.contains(&word) => {}
-                _ => self.draft.lost(node, format!("weir has nothing like `{word}`")),
+                _ => self.draft.lost(node, format!("weir has no equivalent of `{word}`")),
             }
         }
         if verify != "none" {
             let Some(authority) = authority else {
-                self.draft.lost(node, "it asks clients for certificates, and says not whose");
+                self.draft.lost(node, "it asks clients for certificates, but names no CA");
                 return None;
             };
             tls.options.insert("client-auth", literal(if verify == "optional" { "optional" } else { "require" }));
@@ -137,7 +137,7 @@ impl Haproxy<'_, '_, '_> {
             }
         }
         if tls.certificates.is_empty() {
-            self.draft.lost(node, "there is no certificate for it that weir could use");
+            self.draft.lost(node, "it has no certificate that weir could use");
             return None;
         }
         Some(tls)
@@ -146,7 +146,7 @@ impl Haproxy<'_, '_, '_> {
     fn certificate(&mut self, node: &Node, path: &str) -> Option<(String, Option<String>)> {
         if path.is_empty() || path.ends_with('/') || !path.contains('.') {
             let why = format!(
-                "`{path}` is a folder, it seems: weir wants each certificate named, `certificate \"{path}/NAME.pem\"`"
+                "`{path}` seems to be a directory: name each certificate, as in `certificate \"{path}/NAME.pem\"`"
             );
             self.draft.lost(node, why);
             return None;

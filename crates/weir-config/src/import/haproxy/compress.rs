@@ -20,11 +20,11 @@ impl<'t> Haproxy<'t, '_, '_> {
             (find("algo").or_else(|| find("algo-res"))?, find("type").or_else(|| find("type-res")));
         let of: Vec<&str> = algorithm.arguments().skip(1).collect();
         if !of.contains(&"gzip") {
-            self.draft.lost(algorithm, "weir compresses as `gzip`, `br` and `zstd`, and not as `deflate`");
+            self.draft.lost(algorithm, "weir compresses with `gzip`, `br` and `zstd`, not with `deflate`");
             return None;
         }
         if of.len() > 1 {
-            self.draft.different(algorithm, "of these weir has `gzip`");
+            self.draft.different(algorithm, "weir supports only `gzip` of these");
         }
         let types = match types {
             Some(line) => line.arguments().skip(1).map(str::to_owned).collect(),

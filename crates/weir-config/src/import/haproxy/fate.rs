@@ -62,7 +62,7 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (&["clitcpka-*", "srvtcpka-*"], Fate::Lost("`tcp-keepalive` of a `listen` or an `upstream` says so")),
+    (&["clitcpka-*", "srvtcpka-*"], Fate::Lost("use `tcp-keepalive` of a `listen` or an `upstream`")),
     (
         &[
             "option abortonclose",
@@ -83,15 +83,18 @@ const FATES: Fates = &[
     (&["log"], Fate::Missing(Missing::Syslog)),
     (
         &["log-format", "capture", "option log-separate-errors"],
-        Fate::Lost("`access-log` has names of its own: docs/access-log.md"),
+        Fate::Lost("`access-log` has its own variables: docs/access-log.md"),
     ),
     (
         &["stats"],
         Fate::Lost(
-            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; `weir status` is for the terminal",
+            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir status` in the terminal",
         ),
     ),
-    (&["maxconn", "fullconn", "rate-limit"], Fate::Lost("`connections` in `client` is what one worker takes")),
+    (
+        &["maxconn", "fullconn", "rate-limit"],
+        Fate::Lost("`connections` in `client` limits the connections of one worker"),
+    ),
     (&["errorfile", "errorfiles", "errorloc*", "http-error"], Fate::Missing(Missing::Pages)),
     (&["compression", "filter compression", "http-request return", "monitor-uri", "monitor"], Fate::Done),
     (&["http-request cache-use", "http-response cache-store", "filter cache"], Fate::Missing(Missing::Cache)),
@@ -101,7 +104,7 @@ const FATES: Fates = &[
     (
         &["tcp-request", "tcp-response"],
         Fate::Lost(
-            "of connections that carry requests weir looks at addresses and `limit` of `shield`; say the rest in a `route`",
+            "weir checks connections for requests only by address and by `limit` of `shield`; write the rest in a `route`",
         ),
     ),
     (
@@ -115,7 +118,7 @@ const FATES: Fates = &[
             "option ldap-check",
             "option smtpchk",
         ],
-        Fate::Lost("a probe of servers for requests is a request; see `health`"),
+        Fate::Lost("weir probes servers for requests with a request; see `health`"),
     ),
     (
         &["http-request set-var", "http-request capture", "http-request lua", "http-request do-resolve"],
@@ -125,11 +128,11 @@ const FATES: Fates = &[
 
 /// Sections without a counterpart in weir.
 const SECTIONS: &[(&str, &str)] = &[
-    ("peers", "weirs know nothing of each other"),
-    ("mailers", "weir writes no mail"),
-    ("userlist", "weir asks nobody for a password in front of servers"),
-    ("cache", "one store is for all routes with `cache`; its size stands in `cache` at the top"),
-    ("program", "the service manager starts programs"),
+    ("peers", "weir shares no state with other instances"),
+    ("mailers", "weir sends no mail"),
+    ("userlist", "weir does not take users from the configuration"),
+    ("cache", "weir has one store for all routes with `cache`; set its size in `cache` at the top"),
+    ("program", "let the service manager start programs"),
 ];
 
 impl Haproxy<'_, '_, '_> {
@@ -153,7 +156,7 @@ impl Haproxy<'_, '_, '_> {
                     let is_known = known.iter().any(|known| known.contains_key(&at)) || self.tables.contains(&at);
                     let is_idle = section.name() == "backend" && !is_known;
                     if is_idle {
-                        self.draft.lost(section, "nothing that was carried over leads to it");
+                        self.draft.lost(section, "nothing that was carried over uses it");
                     }
                 }
                 "resolvers" => self.draft.missing(section, Missing::Discovery),
@@ -194,7 +197,7 @@ impl Haproxy<'_, '_, '_> {
     fn client_time(&mut self, line: &Node, name: &'static str) {
         match time(line.argument(2)) {
             Some(us) => self.draft.time_limit(None, line, name, us),
-            None => self.draft.lost(line, "this is no time"),
+            None => self.draft.lost(line, "this is not a time"),
         }
     }
 }

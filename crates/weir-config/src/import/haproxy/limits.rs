@@ -46,7 +46,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let Some(comparison) = self.comparison(section, line) else { return false };
         if !self.limit_by(frontend, section, line, &comparison) {
-            self.draft.lost(line, format!("{}; what it kept out is let in now", Missing::Rates.why()));
+            self.draft.lost(line, format!("{}; weir now accepts what this rejected", Missing::Rates.why()));
         }
         true
     }
@@ -61,11 +61,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let Some((all, exempt)) = self.requests_of(section, line, &comparison.rest) else { return false };
         if !exempt.is_empty() {
-            self.draft.different(line, "whom `allow` of `shield` has, no limit is for");
+            self.draft.different(line, "no limit applies to clients in `allow` of `shield`");
             self.draft.exempt(exempt);
         }
         if all.iter().any(|requests| *requests != Requests::default()) {
-            let why = "HAProxy counts all requests of a client, weir only those that this is for";
+            let why = "HAProxy counts all requests of a client, weir only those that match this";
             self.draft.different(line, why);
         }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
@@ -74,17 +74,18 @@ impl<'t> Haproxy<'t, '_, '_> {
         // A refusal is one more error in HAProxy.
         let is_of_errors = counter.name == "http_err_rate";
         if is_of_errors {
-            let why = "HAProxy counts also what it refuses by its rules, weir no refusals by limits";
+            let why =
+                "HAProxy also counts requests that its rules reject; weir does not count those that its limits reject";
             self.draft.different_once(line, why);
         }
         let is_rate = matches!(measure, Measure::Rate { .. });
         let hammer = is_rate && (status.is_empty() || is_of_errors);
         if is_rate {
-            let why = "HAProxy counts what came within the time that `store` says; weir lets so many come at once, and then as many evenly in that time";
+            let why = "HAProxy counts requests within the time in `store`; weir accepts that many at once, and then that many spread evenly over this time";
             self.draft.different_once(line, why);
         }
         if self.tree.children(ROOT).filter(|(_, node)| PROXIES.contains(&node.name())).count() > 1 {
-            self.draft.different_once(line, "limits of weir hold for each `listen`");
+            self.draft.different_once(line, "weir's limits apply to every `listen`");
         }
         self.tables.insert(counter.table);
         self.tracks.extend([counter.track.place]);
@@ -238,10 +239,10 @@ impl<'t> Haproxy<'t, '_, '_> {
                 let said = self.one(section, &["timeout", "tarpit"]).or(self.one(section, &["timeout", "connect"]));
                 match said.and_then(|said| Some((said, time(said.argument(2))?))) {
                     Some((said, us)) => self.draft.tarpits(said, us),
-                    None => self.draft.different(line, "it waits for the `tarpit` of `shield`, which is 10 s"),
+                    None => self.draft.different(line, "it waits for the `tarpit` time of `shield`, by default 10 s"),
                 }
                 if status != Some("429") {
-                    self.draft.different_once(line, "weir answers with 429, where HAProxy does so with 500");
+                    self.draft.different_once(line, "weir answers with 429 where HAProxy answers with 500");
                 }
                 Some("tarpit".to_owned())
             }
@@ -250,7 +251,7 @@ impl<'t> Haproxy<'t, '_, '_> {
                 Some("reset".to_owned())
             }
             _ => {
-                self.draft.different(line, "weir refuses at once, with 429");
+                self.draft.different(line, "weir rejects at once, with 429");
                 None
             }
         }

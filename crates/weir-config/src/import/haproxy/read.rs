@@ -56,7 +56,7 @@ pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
             section = tree.add(&draft.sources, ROOT, place, reader.words)?;
             tree.nodes[section].is_block = true;
         } else if section == ROOT {
-            let message = format!("`{}` stands in no section", super::super::notes::short(first));
+            let message = format!("`{}` is in no section", super::super::notes::short(first));
             let help = "a section begins with `frontend NAME`, `backend NAME` and so on: is this a haproxy.cfg?";
             return Err(draft.sources.error(0, &draft.sources.line(place), message, help));
         } else {
@@ -127,7 +127,7 @@ impl Line<'_> {
         if quote.is_some() {
             return Err((
                 "this line has a quote that is never closed",
-                "close it, or put a backslash in front of one that is meant",
+                "close it, or put a backslash in front of a literal quote",
             ));
         }
         self.words.extend(word);

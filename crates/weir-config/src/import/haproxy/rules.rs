@@ -55,10 +55,10 @@ impl Haproxy<'_, '_, '_> {
         let all = self.all_cases(section, line);
         let (cases, lost) = refused(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
         if lost {
-            self.draft.lost(line, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
+            self.draft.lost(line, format!("{}; weir now accepts what this rejected", Missing::Criteria.why()));
         }
         if self.any_case {
-            self.draft.lost(line, "paths of weir have their case: what it kept out in another spelling is let in now");
+            self.draft.lost(line, "weir's paths are case-sensitive: it now accepts other spellings that this rejected");
         }
         let mut to = To::Closed;
         if line.argument(1) == "deny" && cases.iter().any(|case| case.access().is_some()) {
@@ -71,7 +71,7 @@ impl Haproxy<'_, '_, '_> {
     fn denial(&mut self, line: &Node) -> To {
         let Said { status, content, other, .. } = said(line, 2);
         if other.is_some() {
-            self.draft.different(line, "its answer has no content in weir, or another one");
+            self.draft.different(line, "its response has no content in weir, or a different one");
         }
         let status = if status.is_empty() { "403" } else { status };
         self.draft.respond(line, status, content).unwrap_or_default()
@@ -81,8 +81,10 @@ impl Haproxy<'_, '_, '_> {
     fn returned(&mut self, line: &Node) -> Option<(To, Vec<Edit>)> {
         let Said { status, content, fields, other } = said(line, 2);
         if let Some(other) = other {
-            self.draft
-                .lost(line, format!("weir's `respond` has a text or a file, the same for everybody, and no `{other}`"));
+            self.draft.lost(
+                line,
+                format!("weir's `respond` takes a text or a file, the same for all clients, and no `{other}`"),
+            );
             return None;
         }
         let status = if status.is_empty() { "200" } else { status };
@@ -91,7 +93,7 @@ impl Haproxy<'_, '_, '_> {
         for (name, value) in fields {
             match text(value) {
                 Ok(value) => edits.extend(self.draft.edit(line, Side::Answer, "add", (name, &value))),
-                Err(what) => self.draft.lost(line, format!("weir's texts know nothing like `{what}`")),
+                Err(what) => self.draft.lost(line, format!("weir's texts have no equivalent of `{what}`")),
             }
         }
         Some((to, edits))
@@ -117,7 +119,7 @@ impl Haproxy<'_, '_, '_> {
             (Some((_, to)), None) => self.draft.redirect(line, status, &to),
             (_, other) => {
                 let what = other.unwrap_or("address");
-                self.draft.lost(line, format!("{}; its `{what}` is none of weir's", Missing::Redirect.why()));
+                self.draft.lost(line, format!("{}; weir has no equivalent of its `{what}`", Missing::Redirect.why()));
                 None
             }
         };
@@ -133,7 +135,7 @@ impl Haproxy<'_, '_, '_> {
             self.draft.listens[*at].address.network().is_some_and(|address| !matches!(address.port(), 80 | 443))
         };
         if is_to_tls && self.draft.groups[base.group].listens.iter().any(has_port) {
-            self.draft.different(line, "`$host` is without the port that a client asks for");
+            self.draft.different(line, "`$host` does not contain the port that a client requests");
         }
         cases.into_iter().map(|case| Step::End(case.route(Route { to, ..base.clone() }))).collect()
     }
@@ -146,7 +148,7 @@ impl Haproxy<'_, '_, '_> {
             self.draft.missing(line, Missing::Criteria);
         }
         if is_more {
-            let why = "routes can't say whom this leaves out: all without TLS are sent to https now; write a `route` for those";
+            let why = "routes cannot express the exceptions of this: weir now redirects all clients without TLS to https; write a `route` for the exceptions";
             self.draft.different(line, why);
         }
         cases

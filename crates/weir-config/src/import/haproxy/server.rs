@@ -143,7 +143,7 @@ impl<'t> Settings<'t> {
         let mut words = line.arguments().skip(first);
         while let Some(word) = words.next() {
             if word.starts_with("send-proxy-v2-") {
-                draft.different(line, "weir's header says addresses and nothing else");
+                draft.different(line, "weir's header contains only addresses");
             }
             if self.flag(word) {
                 continue;
@@ -157,7 +157,7 @@ impl<'t> Settings<'t> {
                 _ if OF_TLS.contains(&word) => drop(self.tls.insert(word, (line, value()))),
                 "proxy-v2-options" => {
                     value();
-                    draft.different(line, "weir's header says addresses and nothing else");
+                    draft.different(line, "weir's header contains only addresses");
                 }
                 "proto" => {
                     if value() == "h2" && !is_tcp {
@@ -170,14 +170,14 @@ impl<'t> Settings<'t> {
                 }
                 _ if OF_PROBES.contains(&word) => {
                     value();
-                    draft.different(line, "weir probes the address of the server, always at the same `interval`");
+                    draft.different(line, "weir probes the address of the server, and always at the same `interval`");
                 }
                 _ if WITH_VALUE.contains(&word) => drop(value()),
                 _ => {
                     if LOST_WITH_VALUE.contains(&word) {
                         value();
                     }
-                    draft.lost(line, format!("weir has nothing like `{word}`"));
+                    draft.lost(line, format!("weir has no equivalent of `{word}`"));
                 }
             }
         }
@@ -243,7 +243,7 @@ impl<'t> Settings<'t> {
     ) {
         for (name, value) in &self.probes {
             if probes.insert(name, value.clone()).is_some_and(|other| other != *value) {
-                haproxy.draft.different(line, "weir probes all servers of a group alike; the last one is taken");
+                haproxy.draft.different(line, "weir probes all servers of a group alike, and uses the last setting");
             }
         }
     }

@@ -22,8 +22,7 @@ use super::fate::time;
 pub(super) use fate::tell_of;
 
 /// The note on times that differ.
-const ONE_IDLE: &str =
-    "weir has one `idle-timeout` and one `half-close-timeout` for all that a `tcp` leads to; the largest one is taken";
+const ONE_IDLE: &str = "weir has one `idle-timeout` and one `half-close-timeout` for each `tcp`, and uses the largest";
 
 /// Converts a frontend, or a `listen`.
 pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
@@ -47,7 +46,7 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
         leads.others(haproxy, &mut tcp);
     }
     if !tcp.leads_somewhere() {
-        return haproxy.draft.lost(node, "it leads to no server that could be carried over");
+        return haproxy.draft.lost(node, "none of its servers could be carried over");
     }
     rules::tell_of_names(haproxy, &tcp, &refuses);
     times(haproxy, &mut tcp, at, &leads.sections);
@@ -64,11 +63,11 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
     let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
     let draft = &mut *haproxy.draft;
     if has("ssl") {
-        let why = "`tcp` passes bytes on as they are: weir ends TLS only in front of requests; let the server have the certificate";
+        let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install the certificate on the server";
         return draft.lost(node, why);
     }
     if has("accept-netscaler-cip") {
-        return draft.lost(node, "weir reads the PROXY protocol alone");
+        return draft.lost(node, "weir supports only the PROXY protocol");
     }
     if has("interface") {
         draft.different(node, ONE_INTERFACE);
@@ -85,13 +84,16 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
             None => addresses(text, has("v4v6")),
         };
         let Some(all) = all else {
-            draft.lost(node, "an address with a port, or few, or the path of a unix socket is what weir can listen at");
+            draft.lost(
+                node,
+                "weir can listen only on an address with one port or a few, or on the path of a unix socket",
+            );
             continue;
         };
         let rights = [("mode", value("mode")), ("group", value("group").or(value("gid")))];
         all.iter().for_each(|address| tcp.listen(draft, node, address, announced, rights));
         if path.is_some() && value("user").or(value("uid")).is_some() {
-            draft.lost(node, "a socket belongs to the user that weir is; `mode` and `group` say who may connect");
+            draft.lost(node, "a socket belongs to weir's user; `mode` and `group` decide who can connect");
         }
     }
 }
@@ -113,7 +115,7 @@ impl Leads {
         if let Some(line) = lines.get(BLOCKS_MAX) {
             haproxy.draft.lost(
                 line,
-                format!("at most {BLOCKS_MAX} of these are carried over; its connections go where the others go"),
+                format!("at most {BLOCKS_MAX} of these are carried over; these connections go to the default"),
             );
         }
         lines.truncate(BLOCKS_MAX);
@@ -124,7 +126,7 @@ impl Leads {
                 let Some(lead) = self.lead(haproxy, line) else { continue };
                 tcp.to = Some(lead);
                 for later in rest {
-                    haproxy.draft.lost(later, "no connection reaches this rule: an earlier one takes them all");
+                    haproxy.draft.lost(later, "no connection reaches this rule: an earlier rule takes them all");
                 }
                 return false;
             }
@@ -134,14 +136,15 @@ impl Leads {
                     self.closes |= rules::keeps_out(haproxy, self.at, line);
                     continue;
                 }
-                let why = "weir leads connections by the name that a client of TLS asks for, `req.ssl_sni`; these go where the others go";
+                let why =
+                    "weir chooses servers of connections only by the TLS name, `req.ssl_sni`; these go to the default";
                 haproxy.draft.lost(line, why);
                 continue;
             };
             let Some(lead) = self.lead(haproxy, line) else { continue };
             let taken: Vec<bool> = names.iter().map(|name| tcp.name(name, lead)).collect();
             if !taken.contains(&true) {
-                haproxy.draft.lost(line, "no connection reaches this rule: earlier ones take them all");
+                haproxy.draft.lost(line, "no connection reaches this rule: earlier rules take them all");
             }
         }
         true
@@ -160,7 +163,7 @@ impl Leads {
     /// Returns the target that a line names. None: it does not exist, which has been noted.
     fn lead(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> Option<Lead> {
         let Some(backend) = haproxy.named.get(line.argument(1)).copied() else {
-            let why = "there is no backend of this name; weir can't choose one by what a connection says";
+            let why = "no backend has this name; weir cannot choose a backend by the content of a connection";
             haproxy.draft.lost(line, why);
             return None;
         };
@@ -173,7 +176,7 @@ impl Leads {
             return Lead::Closed;
         }
         let Some(upstream) = server::backend(haproxy, section) else {
-            haproxy.draft.lost(line, "none of its servers could be carried over: these connections are reset");
+            haproxy.draft.lost(line, "none of its servers could be carried over: weir resets these connections");
             return Lead::Closed;
         };
         if !self.sections.contains(&section) {
@@ -221,7 +224,7 @@ fn asked(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, side: &str) -> Option<Str
     };
     let said = [idle.is_some(), interval.is_some(), probes.is_some()];
     if times.said() != said {
-        haproxy.draft.lost(first, "these are no times, or no number");
+        haproxy.draft.lost(first, "these are not times, or not a number");
         return None;
     }
     Some(times.text(haproxy.draft, first))
@@ -239,7 +242,7 @@ fn times(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, at: usize, sections: 
         match largest {
             Some(us) => tcp.time(haproxy.draft, node, name, us),
             None if which == 0 => {
-                let why = "nothing ends idle connections here; weir does so after `idle-timeout`, which is 1h";
+                let why = "nothing closes idle connections here; weir closes them after `idle-timeout`, by default 1h";
                 haproxy.draft.different_once(node, why);
             }
             None => {}

@@ -32,7 +32,7 @@ impl Nginx<'_, '_, '_> {
             status => (status, node.argument(2)),
         };
         if status == "444" {
-            self.draft.note(node.place, Kind::Closed, &node.shown(), "weir always answers; here it is with 502");
+            self.draft.note(node.place, Kind::Closed, &node.shown(), "weir always answers, here with 502");
             return vec![(None, To::Closed)];
         }
         if REDIRECTS.contains(&status) && !text.is_empty() {
@@ -40,9 +40,9 @@ impl Nginx<'_, '_, '_> {
         }
         let says_more = text.contains('$');
         if says_more && refuses(node) {
-            self.draft.different(node, "what it says has variables, and is left out");
+            self.draft.different(node, "its text has variables, so it is left out");
         } else if says_more {
-            self.draft.lost(node, "what `respond` says is the same for everybody, without variables");
+            self.draft.lost(node, "the text of `respond` is the same for all clients, without variables");
             return Vec::new();
         }
         let media_type = self.one(at, "default_type").map_or("text/plain", |node| node.argument(1));
@@ -51,7 +51,12 @@ impl Nginx<'_, '_, '_> {
         let to = self.draft.respond(node, status, content);
         let to = to.or_else(|| {
             refuses(node).then(|| {
-                self.draft.note(node.place, Kind::Closed, &node.shown(), "it refuses here; in weir that is with 502");
+                self.draft.note(
+                    node.place,
+                    Kind::Closed,
+                    &node.shown(),
+                    "it rejects requests here; weir rejects them with 502",
+                );
                 To::Closed
             })
         });

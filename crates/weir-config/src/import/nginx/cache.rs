@@ -63,7 +63,7 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
         let words: Vec<&str> = node.arguments().collect();
         let Some((last, statuses)) = words.split_last() else { continue };
         let Some(us) = time(last) else {
-            nginx.draft.lost(node, "this is no time");
+            nginx.draft.lost(node, "this is not a time");
             continue;
         };
         let us = (us - us % SECOND_US).min(TTL_US_MAX);
@@ -75,7 +75,7 @@ fn valid(nginx: &mut Nginx<'_, '_, '_>, at: usize, lines: &mut Vec<String>) {
                 Ok(status) if seen.contains(&status) => {}
                 Ok(status) => fine.push(status),
                 Err(_) if *status == "any" => {
-                    nginx.draft.lost(node, "`ttl` is for statuses that it names; `any` would be all of them");
+                    nginx.draft.lost(node, "`ttl` needs each status by name; `any` means all of them");
                 }
                 Err(why) => nginx.draft.lost(node, why),
             }
@@ -117,13 +117,13 @@ fn key(nginx: &mut Nginx<'_, '_, '_>, route: &Route, node: &Node) -> Vec<String>
         let names = others.iter().map(|name| format!("`${name}`")).collect::<Vec<_>>().join(", ");
         nginx.draft.different(
             node,
-            format!("keys of weir can't have {names}; where answers differ by that, leave `cache` out of the route"),
+            format!("weir's keys cannot contain {names}; if responses differ by that, remove `cache` from the route"),
         );
     }
     if !has_query {
         nginx.draft.different(
             node,
-            "keys of weir have the query; `query-ignore` of `key` names the parameters that make no difference",
+            "weir's keys contain the query; name parameters that make no difference in `query-ignore` of `key`",
         );
     }
     [("header", headers), ("cookie", cookies)]
@@ -150,7 +150,7 @@ fn bypass(nginx: &mut Nginx<'_, '_, '_>, at: usize) -> Vec<String> {
             let what = others.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             nginx.draft.lost(
                 node,
-                format!("requests go past the cache by a cookie (`bypass`), not by {what}; a route without `cache` may take them"),
+                format!("requests bypass the cache only with a cookie (`bypass`), not with {what}; use a route without `cache` for them"),
             );
         }
     }
@@ -165,30 +165,30 @@ pub(super) fn tell_of_cache(nginx: &mut Nginx<'_, '_, '_>, node: &Node) -> bool 
         "proxy_cache_lock" | "proxy_cache_revalidate" if node.argument(1) != "off" => {
             nginx.draft.unneeded(node.name());
         }
-        "proxy_cache_lock" => nginx.draft.different(node, "who asks for what is being fetched waits for that in weir"),
+        "proxy_cache_lock" => nginx.draft.different(node, "in weir, requests for a response that is being fetched wait for it"),
         "proxy_cache_lock_timeout" | "proxy_cache_lock_age" | "proxy_cache_max_range_offset" => {
             nginx.draft.unneeded(node.name());
         }
-        "proxy_cache_revalidate" => nginx.draft.different(node, "weir validates what is stale, where it can"),
+        "proxy_cache_revalidate" => nginx.draft.different(node, "weir revalidates stale responses where it can"),
         "proxy_cache_path" => nginx.draft.different(
             node,
-            "weir stores in memory, not in files, and the more used stays: `cache { size \"256MiB\"; }` at the top says how much",
+            "weir stores in memory, not in files, and keeps what is used more: set the size with `cache { size \"256MiB\"; }` at the top",
         ),
         "proxy_cache_use_stale" | "proxy_cache_background_update" => nginx.draft.lost(
             node,
-            "say for how long: `stale-if-error` where servers fail, `stale-while-revalidate` while it is fetched anew",
+            "set the time: `stale-if-error` for failing servers, `stale-while-revalidate` for the time of a new fetch",
         ),
         "proxy_cache_methods" if node.arguments().all(|method| matches!(method, "GET" | "HEAD")) => {
             nginx.draft.unneeded(node.name());
         }
-        "proxy_cache_methods" => nginx.draft.lost(node, "weir stores answers to GET alone"),
+        "proxy_cache_methods" => nginx.draft.lost(node, "weir stores only responses to GET"),
         "proxy_cache_min_uses" if node.argument(1) == "1" => {}
-        "proxy_cache_min_uses" => nginx.draft.lost(node, "what is used least makes room in weir"),
-        "proxy_cache_purge" => nginx.draft.lost(node, "`weir cache purge` has answers gone"),
+        "proxy_cache_min_uses" => nginx.draft.lost(node, "weir evicts what is used least"),
+        "proxy_cache_purge" => nginx.draft.lost(node, "use `weir cache purge` to purge responses"),
         "proxy_cache_convert_head" if node.argument(1) == "on" => {}
         "proxy_ignore_headers" => nginx.draft.lost(
             node,
-            "what servers forbid stays so; `ttl-force`, `ignore` and `set-cookie` of `cache` are what can be overruled",
+            "weir obeys what servers forbid; override it with `ttl-force`, `ignore` and `set-cookie` of `cache`",
         ),
         _ => return false,
     }

@@ -34,7 +34,7 @@ impl Nginx<'_, '_, '_> {
             if differs {
                 self.draft.different(
                     node,
-                    "all codings of a route have the same types and least length in weir; those of the first are taken",
+                    "all codings of a route have the same types and minimum length in weir, those of the first",
                 );
             }
             if first.is_none() {

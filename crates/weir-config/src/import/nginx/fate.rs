@@ -146,17 +146,17 @@ const FATES: Fates = &[
     ),
     (
         &["ssl_ciphers", "ssl_conf_command", "ssl_ecdh_curve", "ssl_dhparam"],
-        Fate::Lost("weir's suites and groups are fixed, all of them good ones"),
+        Fate::Lost("weir's cipher suites and groups are fixed, and all are safe"),
     ),
     (
         &["ssl_stapling*", "ssl_trusted_certificate"],
-        Fate::Lost("weir fetches no OCSP response; `ocsp` of a `certificate` names the file of one"),
+        Fate::Lost("weir fetches no OCSP response; name its file in `ocsp` of a `certificate`"),
     ),
-    (&["ssl_session_ticket_key"], Fate::Lost("weir's file of keys is another; `ticket-keys` says which")),
-    (&["proxy_send_timeout"], Fate::Lost("weir has no time-out of its own for what servers take")),
+    (&["ssl_session_ticket_key"], Fate::Lost("weir uses a different file of keys; see `ticket-keys`")),
+    (&["proxy_send_timeout"], Fate::Lost("weir has no separate timeout for sending to servers")),
     (
         &["proxy_redirect", "proxy_cookie_*"],
-        Fate::Lost("weir changes no addresses within answers; let the application know its own"),
+        Fate::Lost("weir changes no addresses within responses; configure the application's own address"),
     ),
     (&["proxy_intercept_errors", "error_page", "recursive_error_pages"], Fate::Missing(Missing::Pages)),
     (&["resolver"], Fate::Missing(Missing::Discovery)),
@@ -200,16 +200,16 @@ const FATES: Fates = &[
     (&["limit_req_log_level", "limit_conn_log_level"], Fate::Unneeded),
     (&["limit_rate*"], Fate::Missing(Missing::Nothing)),
     (&["stream"], Fate::Done),
-    (&["mail"], Fate::Lost("weir speaks no protocol of mail; `tcp` passes connections to a server that does")),
+    (&["mail"], Fate::Lost("weir speaks no mail protocol; `tcp` forwards connections to a mail server")),
     (
         &["stub_status", "status_zone", "api"],
         Fate::Lost("`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
     ),
     (
         &["map", "geo", "split_clients", "set", "perl_set", "js_set"],
-        Fate::Lost("weir has no variables of your own; say it by conditions of routes"),
+        Fate::Lost("weir has no custom variables; use conditions of routes"),
     ),
-    (&["include"], Fate::Lost("one file or pattern stands behind it")),
+    (&["include"], Fate::Lost("it takes one file or pattern")),
 ];
 
 /// Blocks whose contents do not concern weir, or are handled with them.
@@ -257,12 +257,15 @@ impl Nginx<'_, '_, '_> {
             }
             "proxy_ignore_client_abort" if node.argument(1) == "on" => {
                 self.draft.client_lines.insert("half-closed", ("half-closed \"serve\"".to_owned(), node.place));
-                self.draft.different_once(node, "weir has this for all clients, and for those that only end their sending direction: a reset always cancels");
+                self.draft.different_once(
+                    node,
+                    "weir has this for all clients that only end their sending direction: a reset always cancels",
+                );
             }
             "proxy_ignore_client_abort" => {}
             "set_real_ip_from" => self.trusted(node),
             "real_ip_header" if !node.argument(1).eq_ignore_ascii_case("x-forwarded-for") => {
-                self.draft.lost(node, "weir believes X-Forwarded-For of `trusted-proxies`");
+                self.draft.lost(node, "weir trusts X-Forwarded-For of `trusted-proxies`");
             }
             "real_ip_header" | "underscores_in_headers" => {}
             "access_log" => self.access_log(node),
@@ -291,17 +294,17 @@ impl Nginx<'_, '_, '_> {
     fn client_time(&mut self, node: &Node, name: &'static str) {
         match time(node.argument(1)) {
             Some(0) if name == "idle-timeout" => {
-                self.draft.different(node, "weir keeps connections of clients; `idle-timeout` says how long");
+                self.draft.different(node, "weir keeps connections of clients open for `idle-timeout`");
             }
             Some(us) => self.draft.amount(None, node, name, us),
-            None => self.draft.lost(node, "this is no time"),
+            None => self.draft.lost(node, "this is not a time"),
         }
     }
 
     /// Converts a number and a size: a line fits into one buffer, a head into all.
     fn header_buffers(&mut self, node: &Node) {
         let (Ok(number), Some(bytes)) = (node.argument(1).parse::<u64>(), size(node.argument(2))) else {
-            return self.draft.lost(node, "a number and a size stand behind it");
+            return self.draft.lost(node, "it takes a number and a size");
         };
         self.draft.amount(None, node, "line-limit", bytes);
         self.draft.amount(None, node, "head-limit", bytes.saturating_mul(number));
@@ -317,7 +320,7 @@ impl Nginx<'_, '_, '_> {
                     .or_insert_with(|| ("trusted-proxies".to_owned(), node.place));
                 line.push_str(&format!(" {}", literal(&range)));
                 if self.one(node.parent, "real_ip_recursive").is_none_or(|node| node.argument(1) != "on") {
-                    let why = "weir passes over all addresses of `trusted-proxies` in X-Forwarded-For, as with `real_ip_recursive on`; here the last one is the client's";
+                    let why = "weir skips all addresses of `trusted-proxies` in X-Forwarded-For, as with `real_ip_recursive on`; here the last address is the client's";
                     self.draft.different_once(node, why);
                 }
             }
@@ -342,7 +345,7 @@ impl Nginx<'_, '_, '_> {
             _ => {}
         }
         if node.arguments().any(|word| word.starts_with("if=")) {
-            self.draft.different(node, "weir writes a line for each request");
+            self.draft.different(node, "weir logs every request");
         }
         let format = self.log_format(node);
         self.draft.access_log(node, if path == "/dev/stdout" { "stdout" } else { path }, &format);
@@ -360,7 +363,7 @@ impl Nginx<'_, '_, '_> {
         let tops = tops.filter(|_| !is_tcp).chain(is_tcp.then_some(block));
         let mut formats = tops.flat_map(|top| self.tree.named(top, "log_format"));
         let Some(format) = formats.find(|format| format.argument(1) == name) else {
-            self.draft.different(node, format!("there is no `log_format {name}`: lines are `combined`"));
+            self.draft.different(node, format!("unknown `log_format {name}`: weir writes `combined` lines"));
             return String::new();
         };
         let (escape, parts): (Vec<&str>, Vec<&str>) =
@@ -370,7 +373,7 @@ impl Nginx<'_, '_, '_> {
         if let Err(error) = Template::compile(&text, Escape::Default) {
             self.draft.different(
                 format,
-                format!("{error}; lines are `combined`, docs/access-log.md has the names that there are"),
+                format!("{error}; weir writes `combined` lines, and docs/access-log.md lists the variables"),
             );
             return String::new();
         }
@@ -389,7 +392,7 @@ impl Nginx<'_, '_, '_> {
             return self.draft.missing(node, Missing::Redirect);
         }
         let opens = self.is_refusal(at) && keeps_some_out(node);
-        let opens = if opens { ": what it kept out is let in now" } else { "" };
+        let opens = if opens { "; weir now accepts what this rejected" } else { "" };
         self.draft.lost(node, format!("{}{opens}", Missing::Criteria.why()));
     }
 }

@@ -181,9 +181,7 @@ impl<'t> Nginx<'t, '_, '_> {
         let (node, Known { words, spots, places, .. }) = (&self.tree.nodes[at], known);
         let (name, measure, clients) = known.measure(node)?;
         if !self.tells_clients {
-            return Err(
-                "addresses of clients come in another way than weir reads them: it would limit a proxy".to_owned()
-            );
+            return Err("weir would limit a proxy: it reads addresses of clients in another way".to_owned());
         }
         let mut requests = requests_of(self.tree, node, own, spots, served)?;
         let mut others = covered(&requests, own, spots, (served, places));
@@ -192,7 +190,7 @@ impl<'t> Nginx<'t, '_, '_> {
             let of_names = Requests { hosts, ..requests.clone() };
             let among = covered(&of_names, own, spots, (served, places));
             if known.bare(&measure, &among).is_none() {
-                self.draft.different(node, "weir counts requests for names of its server, not those for unknown hosts");
+                self.draft.different(node, "weir counts only requests for names of its server, not for unknown hosts");
                 (requests, others, bare) = (of_names, among, None);
             }
         }
@@ -204,7 +202,7 @@ impl<'t> Nginx<'t, '_, '_> {
             let mut inside = own.iter().map(|number| &spots[*number]);
             if let Some(inner) = inside.find(|spot| differs(spot.acts, acts)) {
                 let why = format!(
-                    "`{name}` is another one for `{}`; weir has one for all that this limit is for, which is that of its own block",
+                    "`{name}` differs for `{}`; weir has one value for the whole limit, that of its own block",
                     self.tree.nodes[inner.at].shown()
                 );
                 self.draft.different(node, why);
@@ -212,16 +210,18 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         if let Some(bare) = bare {
             let why = format!(
-                "weir counts also what `{}` takes, for which this is not meant: it only observes, until you leave `observe` out",
+                "weir also counts requests of `{}`, which this does not limit: it only observes until you remove `observe`",
                 self.tree.nodes[bare].shown()
             );
             self.draft.different(node, why);
         } else if !others.is_empty() {
-            self.draft
-                .different_once(node, "limits of weir hold beside those of blocks inside, which replace them here");
+            self.draft.different_once(
+                node,
+                "weir applies limits together with those of inner blocks, which replace them here",
+            );
         }
         if delays(node) {
-            let why = "nginx makes those within `burst` wait, weir serves them at once; whoever sends more is refused by both";
+            let why = "nginx delays requests within `burst`, weir serves them at once; both reject further requests";
             self.draft.different_once(node, why);
         }
         let over = self.over(words, node);
@@ -253,7 +253,7 @@ impl<'t> Nginx<'t, '_, '_> {
             }
             text if texts::shield::over(text).is_ok() && text.len() == 3 => Some(text.to_owned()),
             _ => {
-                self.draft.different(status?, "weir refuses with a status from 400 to 499, or 503; here it is 429");
+                self.draft.different(status?, "weir rejects with a status from 400 to 499, or 503; here it uses 429");
                 None
             }
         }
@@ -275,10 +275,10 @@ impl Known<'_, '_> {
         let is_rate = self.words.limit == REQUESTS.limit;
         let option = |name: &str| node.arguments().find_map(|word| word.strip_prefix(name));
         let name = if is_rate { option("zone=").unwrap_or_default() } else { node.argument(1) };
-        let zone = self.zones.get(name).ok_or_else(|| format!("there is no `{}` of this name", self.words.zone))?;
+        let zone = self.zones.get(name).ok_or_else(|| format!("unknown name of `{}`", self.words.zone))?;
         let key = zone.argument(1);
         if !matches!(key, "$binary_remote_addr" | "$remote_addr") {
-            return Err(format!("it is for each `{key}`, and limits of weir are for each address of a client"));
+            return Err(format!("it limits each `{key}`, but weir's limits apply to each client address"));
         }
         let amount = |text: &str| text.parse::<u64>().ok().filter(|amount| *amount < AMOUNT_MAX);
         let measure = if is_rate {
@@ -288,12 +288,13 @@ impl Known<'_, '_> {
                 (_, Some(number)) => (number, 60),
                 _ => ("", 1),
             };
-            let number = amount(number).filter(|number| *number > 0).ok_or("its zone has no rate that weir takes")?;
-            let burst = option("burst=").map_or(Some(0), amount).ok_or("its `burst` is none that weir takes")?;
+            let number =
+                amount(number).filter(|number| *number > 0).ok_or("weir does not support the rate of its zone")?;
+            let burst = option("burst=").map_or(Some(0), amount).ok_or("weir does not support its `burst`")?;
             // nginx does not count the first.
             Measure::Rate { count: "requests", number, seconds, burst: burst + 1 }
         } else {
-            let max = amount(node.argument(2)).filter(|max| *max > 0).ok_or("its number is none that weir takes")?;
+            let max = amount(node.argument(2)).filter(|max| *max > 0).ok_or("weir does not support its number")?;
             Measure::Number { count: "in-progress", max }
         };
         let bytes = zone_of(zone).and_then(|(_, bytes)| size(bytes)).unwrap_or_default();

@@ -98,7 +98,7 @@ impl Nginx<'_, '_, '_> {
         let path = if is_expression {
             // What it keeps out is kept out, with all paths of that prefix.
             let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
-                let opens = if guard.is_some() { ", and what it keeps out is let in by others" } else { "" };
+                let opens = if guard.is_some() { "; other routes now accept what this rejects" } else { "" };
                 return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
             };
             prefix
@@ -113,7 +113,7 @@ impl Nginx<'_, '_, '_> {
             self.tell_of_expression(node, (kind, path));
         }
         if server.hosts.is_empty() {
-            return self.draft.lost(node, "its server has no name that weir could go by");
+            return self.draft.lost(node, "its server has no name that weir could match");
         }
         let mut base = Route {
             group: server.group,
@@ -190,11 +190,14 @@ impl Nginx<'_, '_, '_> {
     /// prefix.
     fn tell_of_expression(&mut self, node: &Node, (kind, path): (&str, &str)) {
         if kind == "~*" {
-            self.draft.different(node, format!("paths of weir have their case: others than `{path}` are let in now"));
+            self.draft.different(
+                node,
+                format!("weir's paths are case-sensitive: it now accepts other spellings of `{path}`"),
+            );
         }
         if !path.ends_with('/') && !node.shown().ends_with('$') {
             let why =
-                format!("paths of weir end on a segment: `{path}x` and the like, which it may keep out, is let in");
+                format!("weir's paths match whole segments: it accepts `{path}x` and the like, which this may reject");
             self.draft.different(node, why);
         }
     }
@@ -240,7 +243,7 @@ impl Nginx<'_, '_, '_> {
 
     fn closed(&mut self, guard: usize, path: &str) {
         let guard = &self.tree.nodes[guard];
-        let why = format!("{}; until you say how, nobody may ask for `{path}`", Missing::Access.why());
+        let why = format!("{}; until you add that, weir rejects all requests for `{path}`", Missing::Access.why());
         self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
     }
 
@@ -347,7 +350,7 @@ impl Nginx<'_, '_, '_> {
         let mut options = std::collections::BTreeMap::new();
         if !verifies {
             options.insert("verify", "#false".to_owned());
-            let why = "nginx does not verify the certificate of servers unless told to, so `verify=#false`: whoever is between reads all; leave that out if they have good ones";
+            let why = "nginx verifies certificates of servers only on request, so `verify=#false`: an attacker in between can read everything; remove it if the certificates are valid";
             self.draft.different(pass, why);
         }
         for (theirs, ours) in [
@@ -372,8 +375,7 @@ impl Nginx<'_, '_, '_> {
         }
         let tls = &mut self.draft.upstreams[upstream].tls;
         if tls.get_or_insert_with(|| options.clone()) != &options {
-            self.draft
-                .different(pass, "TLS to a group of servers is the same everywhere in weir; the first one is taken");
+            self.draft.different(pass, "weir uses one TLS setting for a group of servers, the first one");
         }
     }
 
@@ -388,7 +390,7 @@ impl Nginx<'_, '_, '_> {
             if let Some(node) = self.one(at, theirs) {
                 match time(node.argument(1)) {
                     Some(us) => self.draft.amount(Some(upstream), node, ours, us),
-                    None => self.draft.lost(node, "this is no time"),
+                    None => self.draft.lost(node, "this is not a time"),
                 }
             }
         }
@@ -402,7 +404,7 @@ impl Nginx<'_, '_, '_> {
                 lines.push("retry-nonidempotent #true".to_owned());
             }
             if node.arguments().any(|word| word.starts_with("http_")) {
-                self.draft.different(node, "weir repeats after lost connections, and hands answers on as they are; `failover \"5xx\"` suspends servers that give them");
+                self.draft.different(node, "weir retries after lost connections, and forwards responses unchanged; `failover \"5xx\"` suspends servers that send these");
             }
         }
         if let Some(tries) =
@@ -428,8 +430,7 @@ impl Nginx<'_, '_, '_> {
             if matches!(flag, "redirect" | "permanent") || to.starts_with("http") || to.contains("$scheme") {
                 self.draft.missing(node, Missing::Redirect);
             } else if flag == "last" {
-                self.draft
-                    .lost(node, "weir looks for a route once; write the rewrite into the route that it should come to");
+                self.draft.lost(node, "weir chooses a route once; write the rewrite into the target route");
             } else {
                 route.rewrites.push((regex.to_owned(), to.to_owned()));
                 found = true;
@@ -460,7 +461,7 @@ impl Nginx<'_, '_, '_> {
             "$proxy_host" => {}
             _ if value.contains('$') || crate::texts::probe_host(value).is_err() => {
                 route.server_host = None;
-                self.draft.different(node, "servers see the host that the client asked for");
+                self.draft.different(node, "servers see the host that the client requested");
             }
             _ => route.server_host = Some(value.to_owned()),
         }
@@ -492,7 +493,7 @@ impl Nginx<'_, '_, '_> {
             Some(node) => match super::size(node.argument(1)) {
                 Some(0) => self.draft.amount(None, node, "body-limit", u64::MAX),
                 Some(bytes) => self.draft.amount(None, node, "body-limit", bytes),
-                None => self.draft.lost(node, "this is no size"),
+                None => self.draft.lost(node, "this is not a size"),
             },
             None => self.draft.amount(None, &self.tree.nodes[at], "body-limit", 1 << 20),
         }

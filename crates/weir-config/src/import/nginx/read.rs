@@ -64,7 +64,7 @@ impl Reader<'_, '_> {
         let place = Place { file, line: cursor.line };
         let depth = cursor.depth;
         let token = cursor.token().map_err(|message| {
-            let help = "close it with the same quote, or put a backslash in front of one that is meant";
+            let help = "close it with the same quote, or put a backslash in front of a literal quote";
             self.draft.sources.error(file, &(start..start + 1), message, help)
         })?;
         let span = start..start + 1;
@@ -81,7 +81,12 @@ impl Reader<'_, '_> {
             Token::Close => {
                 self.expect_no_words()?;
                 if self.open.len() <= depth {
-                    return Err(self.draft.sources.error(file, &span, "this brace closes nothing", "take it out"));
+                    return Err(self.draft.sources.error(
+                        file,
+                        &span,
+                        "this brace matches no opening brace",
+                        "remove it",
+                    ));
                 }
                 self.open.pop();
             }
@@ -107,7 +112,7 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let (place, span) = &self.begin;
-        Err(self.draft.sources.error(place.file, span, "this directive does not end", "write `;` behind it"))
+        Err(self.draft.sources.error(place.file, span, "this directive does not end", "write `;` after it"))
     }
 
     fn parent(&self) -> usize {
@@ -131,10 +136,10 @@ impl Reader<'_, '_> {
         let file = self.cursors.last().map_or(0, |cursor| cursor.file);
         let wrong = |message, help| Err(self.draft.sources.error(file, brace, message, help));
         if words.is_empty() {
-            return wrong("nothing stands in front of this brace", "write what it is for, such as `server {`");
+            return wrong("there is no directive in front of this brace", "write a directive, such as `server {`");
         }
         if self.open.len() > NESTING_MAX {
-            return wrong("blocks are nested too deep here", "nginx knows no block that needs so many around it");
+            return wrong("blocks are nested too deep here", "no block of nginx needs this many levels");
         }
         let is_lua = words[0].ends_with("_by_lua_block");
         let node = self.tree.add(&self.draft.sources, self.parent(), place, words)?;

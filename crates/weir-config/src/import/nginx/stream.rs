@@ -62,11 +62,11 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let tree = self.nginx.tree;
         let node = &tree.nodes[at];
         let Some(pass) = tree.last(at, "proxy_pass") else {
-            self.nginx.draft.lost(node, "it passes nothing on, and that is all that `tcp` does");
+            self.nginx.draft.lost(node, "it forwards nothing, and `tcp` can only forward");
             return false;
         };
         if self.is_on(at, "proxy_ssl") {
-            let why = "`tcp` passes bytes on as they are, and can't speak TLS to servers where clients don't";
+            let why = "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
             self.nginx.draft.lost(node, why);
             return false;
         }
@@ -96,10 +96,10 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
         let draft = &mut *self.nginx.draft;
         if has("udp") || has("quic") {
-            return draft.lost(node, "weir carries no UDP");
+            return draft.lost(node, "weir does not forward UDP");
         }
         if has("ssl") {
-            let why = "`tcp` passes bytes on as they are: weir ends TLS only in front of requests; let the server have the certificate";
+            let why = "`tcp` forwards bytes unchanged: weir terminates TLS only for requests; install the certificate on the server";
             return draft.lost(node, why);
         }
         let Some(addresses) = addresses(node.argument(1), has("ipv6only=off")) else {
@@ -158,7 +158,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         match self.nginx.one(at, "proxy_connect_timeout") {
             Some(node) => match time(node.argument(1)) {
                 Some(us) => self.nginx.draft.amount(Some(upstream), node, "connect-timeout", us),
-                None => self.nginx.draft.lost(node, "this is no time"),
+                None => self.nginx.draft.lost(node, "this is not a time"),
             },
             // The default of nginx.
             None => self.nginx.draft.amount(Some(upstream), &tree.nodes[at], "connect-timeout", 60_000_000),
@@ -172,7 +172,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
             if node.name() != "server" {
                 self.method(upstream, node);
             } else if let Some(Some(_)) = self.nginx.server_line(upstream, node, 80) {
-                let why = "a server that refuses connections is left alone for 1 s, whatever `max_fails` and `fail_timeout` say; `health` in an `upstream` asks it";
+                let why = "weir suspends a server that refuses connections for 1 s, regardless of `max_fails` and `fail_timeout`; `health` in an `upstream` probes it";
                 self.nginx.draft.different_once(node, why);
             }
         }
@@ -188,11 +188,11 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let line = match (node.name(), node.argument(1)) {
             ("least_conn" | "random", _) => "balance least",
             ("least_time", _) => {
-                draft.different(node, "weir goes by the number of connections here, not by response times");
+                draft.different(node, "weir balances by the number of connections here, not by response times");
                 "balance least"
             }
             ("hash", "$remote_addr" | "$binary_remote_addr") => "balance hash key=\"client-ip\"",
-            ("hash", _) => return draft.lost(node, "of a connection weir hashes the client's address alone"),
+            ("hash", _) => return draft.lost(node, "weir hashes only the client's address for connections"),
             ("zone", _) => return draft.unneeded("zone"),
             ("resolver" | "resolver_timeout", _) => return draft.missing(node, Missing::Discovery),
             _ => return draft.missing(node, Missing::Nothing),
@@ -248,11 +248,11 @@ impl<'t> Stream<'_, 't, '_, '_> {
             let said = self.nginx.one(at, theirs);
             match said.map_or(Some(default), |node| time(node.argument(1))) {
                 Some(us) => tcp.time(self.nginx.draft, said.unwrap_or(node), ours, us),
-                None => self.nginx.draft.lost(said.unwrap_or(node), "this is no time"),
+                None => self.nginx.draft.lost(said.unwrap_or(node), "this is not a time"),
             }
         }
         if !self.is_on(at, "proxy_half_close") {
-            let why = "where one side ends, nginx closes the other; weir lets that go on for `half-close-timeout`, as with `proxy_half_close on`";
+            let why = "when one side ends, nginx closes the other; weir keeps it open for `half-close-timeout`, as with `proxy_half_close on`";
             self.nginx.draft.different_once(node, why);
         }
     }
@@ -279,7 +279,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
             let same = |other: &Node| (other.argument(1), other.argument(2)) == (name, node.argument(2));
             let is_for_all = alone && served.iter().all(|at| of_server(*at).any(same));
             if !is_for_all {
-                let why = "weir counts connections to each `listen`, and this one is for some: it only observes, until you leave `observe` out";
+                let why = "weir counts connections to every `listen`, but this applies to some: it only observes until you remove `observe`";
                 self.nginx.draft.different(node, why);
             }
             self.nginx.draft.limit(Limit {

@@ -76,7 +76,7 @@ impl Nginx<'_, '_, '_> {
                 ("fail_timeout", _) => window = time(value),
                 ("backup", _) => server.backup = true,
                 ("down", _) => {
-                    self.draft.lost(node, "it is marked as down; `weir server disable` does that while weir runs");
+                    self.draft.lost(node, "it is marked as down; use `weir server disable` while weir runs");
                     return None;
                 }
                 ("resolve" | "service", _) => {

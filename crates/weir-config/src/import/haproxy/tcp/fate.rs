@@ -68,14 +68,17 @@ const FATES: Fates = &[
     ),
     (&["retries", "hash-type", "description", "id", "log-tag", "disabled", "enabled"], Fate::Unneeded),
     (&["log"], Fate::Missing(Missing::Syslog)),
-    (&["log-format", "unique-id*"], Fate::Lost("`access-log` has names of its own: docs/access-log.md")),
+    (&["log-format", "unique-id*"], Fate::Lost("`access-log` has its own variables: docs/access-log.md")),
     (
         &["stats"],
         Fate::Lost(
-            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; `weir status` is for the terminal",
+            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; use `weir status` in the terminal",
         ),
     ),
-    (&["maxconn", "fullconn", "rate-limit"], Fate::Lost("`connections` in `client` is what one worker takes")),
+    (
+        &["maxconn", "fullconn", "rate-limit"],
+        Fate::Lost("`connections` in `client` limits the connections of one worker"),
+    ),
     (
         &[
             "tcp-check",
@@ -85,13 +88,13 @@ const FATES: Fates = &[
             "option smtpchk",
             "option external-check",
         ],
-        Fate::Lost("a probe of servers for `tcp` is a connect"),
+        Fate::Lost("weir probes servers for `tcp` by connecting"),
     ),
     (
         &["option mysql-check", "option redis-check", "option pgsql-check", "option ldap-check", "option spop-check"],
-        Fate::Lost("a probe of servers for `tcp` is a connect"),
+        Fate::Lost("weir probes servers for `tcp` by connecting"),
     ),
-    (&["source"], Fate::Lost("`source` of the upstream says from which address weir connects to its servers")),
+    (&["source"], Fate::Lost("`source` of the upstream sets the address from which weir connects to its servers")),
 ];
 
 /// Notes the handling of a line.

@@ -94,7 +94,7 @@ pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line:
         let asked: Option<Vec<Vec<(String, bool)>>> = any.iter().map(|words| asked(words)).collect();
         for (name, is_wide) in asked?.into_iter().flatten() {
             if is_wide {
-                let why = format!("`{name}` and all below it, and no other names that end so");
+                let why = format!("`{name}` matches this name and all below it, but no other names with this ending");
                 haproxy.draft.different(line, why);
             }
             found.push(name);
@@ -174,7 +174,7 @@ pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &m
                         refuses.delay = Some(line);
                         tcp.time(haproxy.draft, line, "hello-timeout", us);
                     }
-                    None => haproxy.draft.lost(line, "this is no time"),
+                    None => haproxy.draft.lost(line, "this is not a time"),
                 },
                 (_, "accept") => {
                     let is_tls = is_about_tls(haproxy, section, line) == Some(true);
@@ -216,7 +216,9 @@ fn refuse<'t>(
     }
     if let Some(names) = names(haproxy, section, line) {
         if accepted == Some(true) {
-            return haproxy.draft.lost(line, "no connection reaches this rule: an earlier one takes all of TLS");
+            return haproxy
+                .draft
+                .lost(line, "no connection reaches this rule: an earlier rule takes all TLS connections");
         }
         for name in names {
             tcp.name(&name, Lead::Closed);
@@ -279,11 +281,11 @@ pub(super) fn tell_of_names(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &Tcp, refuse
         return;
     }
     if let Some(line) = refuses.not_tls {
-        let why = "who speaks no TLS has `proxy`, as who asks for another name: he is let in now";
+        let why = "weir now accepts clients without TLS: they go to `proxy`, like clients that request another name";
         haproxy.draft.lost(line, why);
     }
     if let Some(line) = refuses.delay.filter(|_| tcp.has_names()) {
-        let why = "who says nothing for so long is reset; here he goes where the others go";
+        let why = "weir resets a client that is silent for this time; here its connection goes to the default";
         haproxy.draft.different(line, why);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
         return None;
     }
     if haproxy.mode(at) != "tcp" {
-        haproxy.draft.lost(node, "it has not `mode tcp`, and connections as they are lead to it");
+        haproxy.draft.lost(node, "it takes unchanged connections, but does not have `mode tcp`");
         haproxy.passed.insert(at, None);
         return None;
     }
@@ -65,7 +65,7 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
     if let Some(version) = said.headers.iter().find_map(|header| *header) {
         line(haproxy, upstream, format!("proxy-protocol \"{version}\""));
         if said.headers.iter().any(|header| *header != Some(version)) {
-            let why = "`send-proxy` to a group of servers is the same for all in weir; the first one is taken for all";
+            let why = "weir uses one `send-proxy` for all servers of a group, the first one";
             haproxy.draft.different(node, why);
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
     if let Some(line) = haproxy.one(at, &["timeout", "connect"]) {
         match time(line.argument(2)) {
             Some(us) => haproxy.draft.time_limit(Some(upstream), line, "connect-timeout", us),
-            None => haproxy.draft.lost(line, "this is no time"),
+            None => haproxy.draft.lost(line, "this is not a time"),
         }
     }
     // The kernel does not probe over a unix socket, and weir rejects the option.
@@ -106,23 +106,22 @@ fn server_line<'t>(
         Err(why) => return haproxy.draft.lost(line, why),
     };
     if settings.speaks_tls {
-        let why = "`tcp` passes bytes on as they are, and can't speak TLS to servers where clients don't";
+        let why = "`tcp` forwards bytes unchanged, so it cannot use TLS to servers if clients do not";
         return haproxy.draft.lost(line, why);
     }
     if settings.is_unused() {
-        let why = "it is disabled or has no weight; `weir server disable` does that while weir runs";
+        let why = "it is disabled or has no weight; use `weir server disable` while weir runs";
         return haproxy.draft.lost(line, why);
     }
     if settings.connections.is_some() {
-        let why =
-            "HAProxy lets more than `maxconn` wait; weir gives them to other servers, and resets those that none takes";
+        let why = "HAProxy queues connections above `maxconn`; weir sends them to other servers, and resets those that none takes";
         haproxy.draft.different_once(line, why);
     }
     if settings.checks {
         said.checked += 1;
         settings.add_probes(haproxy, line, &mut said.probes);
         if settings.checks_by_tls {
-            haproxy.draft.lost(line, "a probe of servers for `tcp` is a connect");
+            haproxy.draft.lost(line, "weir probes servers for `tcp` by connecting");
         }
     } else {
         said.unchecked += 1;
@@ -137,7 +136,7 @@ fn sticky(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     let tree = haproxy.tree;
     let is_limit = haproxy.tables.contains(&at);
     for line in tree.named(at, "stick").chain(tree.named(at, "stick-table").filter(|_| !is_limit)) {
-        let why = "weir has no tables; `balance \"hash\" key=\"client-ip\"` finds the same server again";
+        let why = "weir has no tables; use `balance \"hash\" key=\"client-ip\"` to return to the same server";
         haproxy.draft.lost(line, why);
     }
 }
@@ -149,7 +148,7 @@ fn balance(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, upstream: usize) {
         "leastconn" => "balance least",
         method if method.starts_with("random") => "balance least",
         "source" => "balance hash key=\"client-ip\"",
-        _ => return haproxy.draft.lost(node, "of a connection weir hashes the client's address alone"),
+        _ => return haproxy.draft.lost(node, "weir hashes only the client's address for connections"),
     };
     line(haproxy, upstream, ours.to_owned());
 }

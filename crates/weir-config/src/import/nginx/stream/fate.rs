@@ -20,26 +20,32 @@ const FATES: Fates = &[
     ),
     (&["variables_hash_*", "map_hash_*", "limit_conn_log_level", "resolver_timeout"], Fate::Unneeded),
     (&["resolver"], Fate::Missing(Missing::Discovery)),
-    (&["proxy_bind"], Fate::Lost("`source` of the upstream says from which address weir connects to its servers")),
-    (&["proxy_responses", "proxy_requests"], Fate::Lost("weir carries no UDP")),
-    (&["proxy_upload_rate", "proxy_download_rate"], Fate::Lost("`tcp` moves bytes as fast as both sides take them")),
+    (&["proxy_bind"], Fate::Lost("`source` of the upstream sets the address from which weir connects to its servers")),
+    (&["proxy_responses", "proxy_requests"], Fate::Lost("weir does not forward UDP")),
+    (
+        &["proxy_upload_rate", "proxy_download_rate"],
+        Fate::Lost("`tcp` forwards bytes as fast as both sides accept them"),
+    ),
     (
         &["proxy_next_upstream_timeout", "proxy_next_upstream_tries"],
         Fate::Lost("weir tries each server once for a connection, for `connect-timeout` each"),
     ),
-    (&["proxy_session_drop"], Fate::Lost("connections to a server that is gone from an upstream go on until they end")),
+    (
+        &["proxy_session_drop"],
+        Fate::Lost("connections to a server that was removed from an upstream continue until they end"),
+    ),
     (
         &["server_name"],
-        Fate::Lost("weir has one `tcp` for an address, with an `sni` for names; write those of this server there"),
+        Fate::Lost("weir has one `tcp` for an address, with an `sni` for names; write the names of this server there"),
     ),
-    (&["ssl_*", "proxy_ssl*"], Fate::Lost("`tcp` passes bytes on as they are: clients speak TLS with the server")),
+    (&["ssl_*", "proxy_ssl*"], Fate::Lost("`tcp` forwards bytes unchanged: clients speak TLS with the server")),
     (
         &["map", "geo", "split_clients", "set", "js_*", "keyval*"],
-        Fate::Lost("weir has no variables of your own; `sni` leads by the name that a client of TLS asks for"),
+        Fate::Lost("weir has no custom variables; `sni` chooses by the name that a TLS client requests"),
     ),
-    (&["return", "pass"], Fate::Lost("`tcp` passes connections on, and does nothing else")),
+    (&["return", "pass"], Fate::Lost("`tcp` only forwards connections")),
     (&["status_zone"], Fate::Lost("`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics")),
-    (&["include"], Fate::Lost("one file or pattern stands behind it")),
+    (&["include"], Fate::Lost("it takes one file or pattern")),
 ];
 
 /// Blocks whose contents are handled with them.
@@ -65,7 +71,7 @@ impl Stream<'_, '_, '_, '_> {
         match (node.name(), node.argument(1)) {
             ("access_log", _) => self.nginx.access_log(node),
             ("proxy_next_upstream", "off") => {
-                self.nginx.draft.different(node, "weir goes on to another server where one can't be connected to");
+                self.nginx.draft.different(node, "weir tries another server if it cannot connect to one");
             }
             ("proxy_ssl", "off") | ("proxy_next_upstream", _) | ("proxy_bind", "off") => {}
             _ => self.nginx.draft.tell_by(FATES, node, 1),

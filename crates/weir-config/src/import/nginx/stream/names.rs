@@ -19,24 +19,24 @@ impl<'t> Stream<'_, 't, '_, '_> {
         let mut maps = self.tops.iter().flat_map(|top| tree.indices(*top, "map")).copied();
         let map = maps.rfind(|map| tree.nodes[*map].argument(2) == variable);
         let Some(map) = map.filter(|map| tree.nodes[*map].argument(1) == ASKED) else {
-            let why = format!("weir leads connections by the name that a client of TLS asks for: a `map` of `{ASKED}`");
+            let why = format!("weir chooses servers of connections only by the TLS name: a `map` of `{ASKED}`");
             return self.nginx.draft.lost(pass, why);
         };
         self.maps.insert(map);
         if !self.is_on(at, "ssl_preread") {
-            let why = "without `ssl_preread on` no name is known: all have what `default` says";
+            let why = "without `ssl_preread on`, no name is known: all connections go to `default`";
             self.nginx.draft.different(pass, why);
         } else if has_room(self.nginx.draft, tree.nodes[map].children.len()) {
             self.names(tcp, at, map);
         } else {
-            self.nginx.draft.lost(pass, "there are too many names already: all have what `default` says");
+            self.nginx.draft.lost(pass, "there are too many names already: all connections go to `default`");
         }
         let default = tree.last(map, "default");
         tcp.to = default.and_then(|node| self.value(at, node));
         if let Some(nameless) =
             tree.last(map, "").filter(|node| default.is_none_or(|one| one.argument(1) != node.argument(1)))
         {
-            let why = "who asks for no name is treated like one who asks for another";
+            let why = "weir treats clients without a name like clients that request another name";
             self.nginx.draft.different(nameless, why);
         }
         if !tcp.leads_somewhere() {
@@ -77,14 +77,14 @@ impl<'t> Stream<'_, 't, '_, '_> {
         for (name, node) in exact.into_iter().chain(domains) {
             let lead = self.value(at, node);
             if !tcp.name(&name, lead.unwrap_or(Lead::Closed)) {
-                self.nginx.draft.lost(node, format!("`{name}` stands here twice; the first one is taken"));
+                self.nginx.draft.lost(node, format!("`{name}` is listed twice; weir uses the first one"));
             }
         }
     }
 
     fn no_name(&mut self, node: &Node, name: &str) {
         let why = format!(
-            "weir has no name `{name}`: it takes names and `*.` with a domain; clients that ask for it have what `default` says"
+            "weir does not support the name `{name}`: it takes names and `*.` with a domain; clients that request it go to `default`"
         );
         self.nginx.draft.lost(node, why);
     }
@@ -98,7 +98,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
         }
         let upstream = if target.contains('$') { None } else { self.upstream(node, target, at) };
         if upstream.is_none() {
-            let why = "it leads to no server that could be carried over: these connections are reset";
+            let why = "none of its servers could be carried over: weir resets these connections";
             self.nginx.draft.lost(node, why);
         }
         upstream.map(Lead::Upstream)
