@@ -311,7 +311,7 @@ impl Compiler<'_> {
     fn pipeline(&mut self, block: &Checked, plan: UpstreamPlan) -> UpstreamPlan {
         let depth = block.count_or_none("depth").map(narrow);
         if let Some(depth) = depth.filter(|depth| plan.queue_size > 0 && *depth > plan.queue_size) {
-            let message = format!("depth {depth} can't be reached: `queue-size` is {}", plan.queue_size);
+            let message = format!("depth {depth} cannot be reached: `queue-size` is {}", plan.queue_size);
             self.push(
                 Problem::new("conflict", &block.place("depth"), message).help("raise `queue-size` or lower `depth`"),
             );

@@ -38,7 +38,7 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     if text.trim_start().starts_with('{') {
         let at = text.len() - text.trim_start().len();
         let problem =
-            Problem::new("foreign", &(at..at + 1), "this looks like JSON, and the file's name doesn't end in .json");
+            Problem::new("foreign", &(at..at + 1), "this looks like JSON, but the file's name does not end in .json");
         return Some(problem.help("rename it to NAME.json: weir reads such files as JSON, and all others as KDL"));
     }
     let (what, span) = by_words(text).or_else(|| by_shape(text))?;

@@ -290,7 +290,7 @@ const ABSENT: &[(&[&str], &str)] = &[
             "events",
             "use",
         ],
-        "weir chooses that itself: leave it out",
+        "weir chooses this itself: leave it out",
     ),
     (
         &[

@@ -371,4 +371,4 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
 
 /// Help for an empty file.
 const START: &str =
-    "for a start: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";
+    "start with: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";

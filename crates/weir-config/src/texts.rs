@@ -107,14 +107,14 @@ fn in_brackets(text: &str) -> String {
 pub(crate) fn via_name(text: &str) -> Result<String, String> {
     match weir_http::Pseudonym::new(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("a name in Via has 1 to 32 letters, digits or hyphens, such as edge-1".to_owned()),
+        None => Err("a name in Via must have 1 to 32 letters, digits or hyphens, such as edge-1".to_owned()),
     }
 }
 
 /// A user or a group of this machine, by its name or its number.
 pub(crate) fn account(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > ACCOUNT_BYTES_MAX || text.contains(|c: char| c == ':' || !c.is_ascii_graphic()) {
-        return Err(format!("a name has 1 to {ACCOUNT_BYTES_MAX} letters, digits or signs, and no `:`"));
+        return Err(format!("a name must have 1 to {ACCOUNT_BYTES_MAX} letters, digits or signs, and no `:`"));
     }
     Ok(text.to_owned())
 }
@@ -122,16 +122,16 @@ pub(crate) fn account(text: &str) -> Result<String, String> {
 /// The path of a unix socket.
 pub(crate) fn socket_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
-        return Err("a socket has an absolute path, such as /run/weir/admin.sock".to_owned());
+        return Err("a socket needs an absolute path, such as /run/weir/admin.sock".to_owned());
     }
     if text.ends_with('/') {
         return Err(format!("`{text}` is a directory: write {text}admin.sock"));
     }
     if text.len() > SOCKET_BYTES_MAX {
-        return Err(format!("the path of a socket has at most {SOCKET_BYTES_MAX} bytes, not {}", text.len()));
+        return Err(format!("the path of a socket may have at most {SOCKET_BYTES_MAX} bytes, not {}", text.len()));
     }
     if text.contains(char::is_control) {
-        return Err("a path has no control characters".to_owned());
+        return Err("a path must not contain control characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -176,7 +176,7 @@ pub(crate) fn source(text: &str) -> Result<String, String> {
 pub(crate) fn congestion(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
-        return Err("a name has 1 to 15 small letters, digits, `_` and `-`, such as bbr".to_owned());
+        return Err("a name must have 1 to 15 lowercase letters, digits, `_` and `-`, such as bbr".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -270,7 +270,7 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
     }
     let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
-        return Err("a name has 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
+        return Err("a name must have 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -321,17 +321,17 @@ fn bracketed(name: &str) -> bool {
 /// The path of a route, in the normalised form of requests.
 pub(crate) fn route_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
-        return Err("a path begins with `/`".to_owned());
+        return Err("a path must begin with `/`".to_owned());
     }
     if text.contains(['?', '#', '*']) {
         return Err("a path is a plain prefix: it can't contain `?`, `#` or `*`".to_owned());
     }
     if text.contains(|c: char| c.is_control() || c == '\\' || c == '%') {
-        return Err("a path is written decoded, without `%`, `\\` and control characters".to_owned());
+        return Err("write the path decoded, without `%`, `\\` and control characters".to_owned());
     }
     let mut segments = text[1..].split('/').rev().skip_while(|segment| segment.is_empty());
     if text.contains("//") || segments.any(|segment| matches!(segment, "" | "." | "..")) {
-        return Err("a path has no empty, `.` or `..` segments: requests are compared without them".to_owned());
+        return Err("a path must not have empty, `.` or `..` segments: weir compares requests without them".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -381,13 +381,15 @@ pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
     if text.starts_with('/') && text.bytes().all(fine) {
         return Ok(text.to_owned());
     }
-    Err("a path begins with `/` and has neither `;` nor spaces".to_owned())
+    Err("a path must begin with `/` and contain neither `;` nor spaces".to_owned())
 }
 
 /// A text that others must not know.
 pub(crate) fn secret(text: &str) -> Result<String, String> {
     if text.len() < 16 {
-        return Err("a secret has at least 16 characters: `head -c 24 /dev/urandom | base64` makes one".to_owned());
+        return Err(
+            "a secret must have at least 16 characters: `head -c 24 /dev/urandom | base64` makes one".to_owned()
+        );
     }
     Ok(text.to_owned())
 }
@@ -445,12 +447,12 @@ pub(crate) fn peers(text: &str) -> Result<String, String> {
 /// The destination of the access log.
 pub(crate) fn log_destination(text: &str) -> Result<String, String> {
     match text {
-        "" => Err("a path, `stdout` or `off`".to_owned()),
+        "" => Err("expected a path, `stdout` or `off`".to_owned()),
         "-" => Ok("stdout".to_owned()),
         "stderr" | "syslog" | "journald" => {
             Err(format!("`{text}` is not supported: write a path or `stdout` (a file of that name is `./{text}`)"))
         }
-        _ if text.contains(char::is_control) => Err("a path has no control characters".to_owned()),
+        _ if text.contains(char::is_control) => Err("a path must not contain control characters".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
@@ -533,9 +535,9 @@ pub(crate) fn probe_text(text: &str) -> Result<String, String> {
         1..=4096 => match body_check(text) {
             Some(BodyCheck::Sha256(_)) => Ok(text.to_ascii_lowercase()),
             Some(BodyCheck::Contains(_)) => Ok(text.to_owned()),
-            None => Err("a SHA-256 has 64 hexadecimal digits, as `sha256sum` prints them".to_owned()),
+            None => Err("a SHA-256 must have 64 hexadecimal digits, as `sha256sum` prints them".to_owned()),
         },
-        _ => Err("a text to look for has 1 to 4096 bytes".to_owned()),
+        _ => Err("a text to look for must have 1 to 4096 bytes".to_owned()),
     }
 }
 

@@ -152,7 +152,7 @@ fn hostile_texts_have_an_answer() {
         (Dialect::Caddy, "a {\n x <<E\n\n}".to_owned(), 2, "never ends"),
         (Dialect::Caddy, "(a) {\nimport a\nimport a\n}\nimport a\n".to_owned(), 2, "imports are nested too deep"),
         (Dialect::Caddy, "(a) {\n".to_owned(), 1, "never closed"),
-        (Dialect::Caddy, "a,\n".to_owned(), 1, "behind the comma"),
+        (Dialect::Caddy, "a,\n".to_owned(), 1, "after the comma"),
         (Dialect::Caddy, "import x\n".to_owned(), 1, "imports are nested too deep"),
     ] {
         match import_text(dialect, text.as_bytes()) {

@@ -63,7 +63,7 @@ fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan
         return;
     };
     if snapshot.bytes_max > plan.size_bytes {
-        let message = "the snapshot could be larger than the store";
+        let message = "`snapshot-size` is larger than the store";
         let problem =
             Problem::new("conflict", &block.place("snapshot-size"), message).help("lower it to at most `size`");
         compiler.push(problem.related(&block.place("size"), "size of the store"));

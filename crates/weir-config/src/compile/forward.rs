@@ -195,7 +195,7 @@ impl Compiler<'_> {
             }
         }
         if wrong > LINES_TOLD_MAX {
-            let message = format!("{path}: {} more lines are wrong", wrong - LINES_TOLD_MAX);
+            let message = format!("{path}: {} more lines have errors", wrong - LINES_TOLD_MAX);
             self.push(Problem::new("bad-value", place, message));
         }
         names

@@ -16,7 +16,7 @@ impl Compiler<'_> {
         }
         let place = listen.place("protocols");
         if serves == Serves::Forward && (has("h2") || has("h2c")) {
-            let problem = Problem::new("conflict", &place, "a `forward` speaks `http/1.1` only");
+            let problem = Problem::new("conflict", &place, "`forward` supports only `http/1.1`");
             self.push(problem.help("leave `protocols` out"));
         } else if is_sealed && has("h2c") {
             let problem = Problem::new("conflict", &place, "`h2c` is HTTP/2 without TLS, and this `listen` has `tls`");

@@ -191,7 +191,7 @@ fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
     if plan.terms.is_of_connections() && !plan.by.is_client() {
         let message =
             format!("weir checks `{}` when a client connects and knows only its address then", plan.terms.word());
-        compiler.push(Problem::new("conflict", &place, message).help("leave `by` out, or count=\"requests\""));
+        compiler.push(Problem::new("conflict", &place, message).help("leave `by` out, or write count=\"requests\""));
     } else if plan.by.falls_back && plan.by.parts.iter().all(|part| *part == Part::Client) {
         let message = "`missing` has no effect: the address of a client is never missing";
         let help = "leave it out, or name in `by` a value that may be missing";
@@ -208,7 +208,9 @@ fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> Reque
     let Some(block) = compiler.only(limit, "match") else { return RequestMatch::default() };
     if terms.is_of_connections() {
         let message = format!("weir checks `{}` when a client connects and knows only its address then", terms.word());
-        compiler.push(Problem::new("conflict", &block.span, message).help("leave `match` out, or count=\"requests\""));
+        compiler.push(
+            Problem::new("conflict", &block.span, message).help("leave `match` out, or write count=\"requests\""),
+        );
     }
     let texts = |name: &str| block.texts(name).into_iter().map(str::to_owned);
     let paths = texts("path").map(PathMatch::Exact).chain(texts("prefix").map(PathMatch::Prefix)).collect();

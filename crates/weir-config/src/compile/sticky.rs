@@ -15,8 +15,11 @@ pub(super) fn sticky(compiler: &mut Compiler<'_>, block: &Checked, upstream: &Ch
     };
     let (name, secure, path) = (block.text("cookie"), block.flag("secure"), block.text("path"));
     if same_site == SameSite::None && !secure {
-        let problem =
-            Problem::new("conflict", &block.place("same-site"), "browsers drop such a cookie without `secure`");
+        let problem = Problem::new(
+            "conflict",
+            &block.place("same-site"),
+            "browsers drop a cookie with `same-site` none and without `secure`",
+        );
         compiler.push(problem.help("write secure=#true, or leave `same-site` out"));
     }
     if name.starts_with("__Host-") && (!secure || path != "/") || name.starts_with("__Secure-") && !secure {

@@ -260,7 +260,7 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         if let Some(node) = self.one(at, "ssl_protocols") {
             if node.arguments().any(|word| matches!(word, "TLSv1" | "TLSv1.1" | "SSLv3")) {
-                self.draft.different(node, "weir speaks TLS 1.2 and 1.3 only");
+                self.draft.different(node, "weir supports only TLS 1.2 and 1.3");
             }
             if !node.arguments().any(|word| word == "TLSv1.2") {
                 tls.options.insert("min-version", "\"1.3\"".to_owned());

@@ -67,7 +67,7 @@ pub(crate) fn strip(text: &str) -> Result<String, String> {
 pub(crate) fn snapshot(text: &str) -> Result<String, String> {
     let text = super::forward::file(text)?;
     if !text.starts_with('/') || text.ends_with('/') {
-        return Err("a snapshot is a file with an absolute path, such as /var/lib/weir/cache.snapshot".to_owned());
+        return Err("a snapshot needs an absolute path, such as /var/lib/weir/cache.snapshot".to_owned());
     }
     Ok(text)
 }

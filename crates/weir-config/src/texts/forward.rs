@@ -28,7 +28,7 @@ pub(crate) fn pool(text: &str) -> Result<String, String> {
 /// The path of a file.
 pub(crate) fn file(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(char::is_control) {
-        return Err("a path is not empty and has no control characters".to_owned());
+        return Err("a path must not be empty or contain control characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -37,7 +37,7 @@ pub(crate) fn file(text: &str) -> Result<String, String> {
 pub(crate) fn realm(text: &str) -> Result<String, String> {
     let fine = |c: char| (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
-        return Err("1 to 64 letters, digits and signs of ASCII, without `\"` and `\\`".to_owned());
+        return Err("expected 1 to 64 ASCII letters, digits and signs, without `\"` and `\\`".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -110,7 +110,7 @@ pub(crate) fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
 /// The name of a user: it precedes a colon (RFC 7617 §2).
 pub(crate) fn user(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 255 || text.contains(|c: char| c.is_control() || c == ':') {
-        return Err("the name of a user has 1 to 255 bytes, and neither colons nor control characters".to_owned());
+        return Err("the name of a user must have 1 to 255 bytes, without colons and control characters".to_owned());
     }
     Ok(text.to_owned())
 }

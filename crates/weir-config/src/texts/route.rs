@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 9;
 /// The name of a field, a member of a query or a cookie.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 256 || text.contains(char::is_control) {
-        return Err("a name has 1 to 256 bytes and no control characters".to_owned());
+        return Err("a name must have 1 to 256 bytes and no control characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -110,7 +110,7 @@ pub(crate) fn percent(text: &str) -> Result<String, String> {
 /// The path of a file with content.
 pub(crate) fn file(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(char::is_control) {
-        return Err("a path is not empty and has no control characters".to_owned());
+        return Err("a path must not be empty or contain control characters".to_owned());
     }
     Ok(text.to_owned())
 }

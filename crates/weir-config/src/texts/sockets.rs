@@ -13,7 +13,7 @@ const RATES: [f64; 2] = [8e3, 100e9];
 pub(crate) fn device(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     if text.is_empty() || text.len() > DEVICE_BYTES_MAX || !text.chars().all(fine) || matches!(text, "." | "..") {
-        return Err(format!("a name has 1 to {DEVICE_BYTES_MAX} letters, digits or signs, such as eth1"));
+        return Err(format!("a name must have 1 to {DEVICE_BYTES_MAX} letters, digits or signs, such as eth1"));
     }
     Ok(text.to_owned())
 }
@@ -28,7 +28,7 @@ pub(crate) fn mark(text: &str) -> Result<String, String> {
     match number {
         Some(0) => Err("0 is not a mark: leave the option out".to_owned()),
         Some(number) => Ok(number.to_string()),
-        None => Err("a mark is a number from 1 to 4294967295, also as 0x10".to_owned()),
+        None => Err("a mark must be a number from 1 to 4294967295, also written as 0x10".to_owned()),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn dscp(text: &str) -> Result<String, String> {
     let text = text.to_ascii_lowercase();
     match code_point(&text) {
         Some(_) => Ok(text),
-        None => Err("a code point is a number from 0 to 63, or a name such as ef, af21, cs1 or le".to_owned()),
+        None => Err("a code point must be a number from 0 to 63, or a name such as ef, af21, cs1 or le".to_owned()),
     }
 }
 

@@ -103,7 +103,7 @@ impl Reader<'_, '_> {
             else {
                 return Err(self.wrong(
                     line.place,
-                    "an address is missing behind the comma",
+                    "an address is missing after the comma",
                     "write it, or remove the comma",
                 ));
             };

@@ -305,7 +305,9 @@ pub(super) fn address(line: &Node) -> Result<String, String> {
     match address.split_once('@') {
         Some(("unix", path)) => Ok(format!("{UNIX}{path}")),
         Some(("ipv4" | "ipv6", address)) => Ok(address.to_owned()),
-        Some((kind, _)) => Err(format!("weir connects to TCP ports and to paths of unix sockets, not to `{kind}@`")),
+        Some((kind, _)) => {
+            Err(format!("weir connects only to TCP ports and to paths of unix sockets, not to `{kind}@`"))
+        }
         None if address.starts_with('/') => Ok(format!("{UNIX}{address}")),
         None => Ok(address.to_owned()),
     }
