@@ -130,7 +130,7 @@ const FATES: Fates = &[
 const SECTIONS: &[(&str, &str)] = &[
     ("peers", "weir shares no state with other instances"),
     ("mailers", "weir sends no mail"),
-    ("userlist", "weir does not take users from the configuration"),
+    ("userlist", "weir reads users from a file of `weir passwd`: see `users` in `route`"),
     ("cache", "weir has one store for all routes with `cache`; set its size in `cache` at the top"),
     ("program", "let the service manager start programs"),
 ];
