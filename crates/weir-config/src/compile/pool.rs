@@ -27,7 +27,7 @@ pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) ->
         path => Path::new(path),
     };
     if let Err(why) = (compiler.world.experts.keeps)(path) {
-        let message = format!("weir cannot keep which servers it must not pipeline to across restarts: {why}");
+        let message = format!("weir cannot remember across restarts which servers it must not pipeline to: {why}");
         let help =
             "choose a separate file in a directory that belongs to weir's user, such as /var/lib/weir/pipelining";
         let problem = Problem::new("unwritable", &document.place("pipeline-state"), message);

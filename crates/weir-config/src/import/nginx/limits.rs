@@ -275,7 +275,7 @@ impl Known<'_, '_> {
         let is_rate = self.words.limit == REQUESTS.limit;
         let option = |name: &str| node.arguments().find_map(|word| word.strip_prefix(name));
         let name = if is_rate { option("zone=").unwrap_or_default() } else { node.argument(1) };
-        let zone = self.zones.get(name).ok_or_else(|| format!("unknown name of `{}`", self.words.zone))?;
+        let zone = self.zones.get(name).ok_or_else(|| format!("no `{}` has this name", self.words.zone))?;
         let key = zone.argument(1);
         if !matches!(key, "$binary_remote_addr" | "$remote_addr") {
             return Err(format!("it limits each `{key}`, but weir's limits apply to each client address"));
