@@ -232,7 +232,12 @@ const CLIENT: Block = Block {
             Default::Is("off"),
             "Strange but legal events (docs/status-glitches.md#glitches) that a connection may cause; with more, weir closes it after its earlier requests.",
         ),
-        row("via", Kind::Flag, Default::Is("#true"), "Add `Via` to responses, and to requests of the forward proxy and to `original-destination`."),
+        row(
+            "via",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Add `Via` to responses, and to requests of the forward proxy and to `original-destination`.",
+        ),
         row(
             "loop-field",
             Kind::Word(&["auto", "cdn-loop", "via", "off"]),

@@ -5,6 +5,7 @@
 //! document names (files, symbols, values of constants, defaults of options), and builds and runs
 //! nothing.
 
+mod english;
 mod glitches;
 mod imports;
 mod items;
