@@ -22,8 +22,9 @@ const FOR_US_MAX: u64 = 3650 * 86_400 * 1_000_000;
 /// `weir ban`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Who is banned is reset when he connects, and what he has open is reset, too. An address means the client that limits see: of IPv6 its /64, unless `prefix` of \
-`shield` says otherwise. What limits do by themselves: `ban` of `shield` in the configuration.
+weir resets new and open connections of a banned client. An address means the client that limits \
+see: for IPv6 its /64, unless `prefix` of `shield` says otherwise. For automatic bans by limits, \
+see `ban` of `shield` in the configuration.
 
 Example:
   weir ban list && weir ban add 192.0.2.0/24 --for 1h --reason scraping")]
@@ -39,50 +40,51 @@ pub(crate) struct BanArgs {
 /// What can be done.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Order {
-    /// Say who is banned, for how long still, and why
+    /// List banned clients, with remaining time and reason
     #[command(after_help = "Example:\n  weir ban list --json | jq -r '.bans[].network'")]
     List {
-        /// Only bans that meet this address
+        /// Show only bans that cover this address
         address: Option<IpAddr>,
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },
-    /// Ban an address or a network for a while
+    /// Ban an address or a network for a time
     #[command(after_help = "\
-Whoever is never banned (loopback, addresses and gateways of this machine, servers of upstreams, `allow` of `shield`, `trusted-proxies`, and the address that \
-this ssh session comes from) is only with --force.
+weir bans exempt addresses only with --force. They are loopback, addresses and gateways of this \
+machine, servers of upstreams, `allow` of `shield`, `trusted-proxies`, and the address that this \
+ssh session comes from.
 
 Example:
   weir ban add 192.0.2.7 --for 1h --reason scraping")]
     Add {
-        /// Whom: an address, or a range such as 192.0.2.0/24
+        /// Address, or range such as 192.0.2.0/24
         #[arg(value_parser = whom)]
         whom: String,
-        /// For how long, such as 10m, 1h or 7d; ten years at most
+        /// Duration, such as 10m, 1h or 7d; at most ten years
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         time: u64,
-        /// Why, for whoever reads the list
+        /// Reason, shown in the list of bans
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
-        /// Also if it meets somebody who is never banned
+        /// Ban even exempt addresses
         #[arg(long)]
         force: bool,
     },
-    /// End the bans of an address or a network, and forgive what was offended
+    /// End bans of an address or a network, and forgive its offenses
     #[command(after_help = "Example:\n  weir ban remove 192.0.2.7")]
     Remove {
-        /// Whose: an address, or a range such as 192.0.2.0/24 with all that are banned in it
+        /// Address, or range such as 192.0.2.0/24 with all bans inside it
         #[arg(value_parser = whom, required_unless_present = "all")]
         whom: Option<String>,
-        /// All bans
+        /// End all bans
         #[arg(long, conflicts_with = "whom")]
         all: bool,
     },
-    /// Say all that is known of the bans of an address, past ones that count included
+    /// Show all bans of an address, including past ones that still count
     #[command(after_help = "Example:\n  weir ban why 192.0.2.7")]
     Why {
-        /// Whose
+        /// Address of the client
         address: IpAddr,
     },
 }

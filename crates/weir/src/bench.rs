@@ -11,33 +11,34 @@ use crate::{machine, terminal};
 /// `weir bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Needs nginx, which serves the files, and the rivals that are to take part; one that is not installed is left out.
-Ratios within one run count; an absolute rate says more about the machine.
+Needs nginx, which serves the files, and the contenders; weir skips one that is not installed.
+Compare ratios within one run; an absolute rate says more about the machine.
 
 Example:
   weir bench list
   weir bench targets --quick
   weir bench sweep --connections 64,4096 --requests browser --bodies 3,64k --rounds 3")]
 pub(crate) struct BenchArgs {
-    /// What is asked; `list` shows all experiments with their cells
+    /// Experiment to run; `list` shows all experiments with their cells
     #[arg(value_name = "EXPERIMENT")]
     experiment: String,
-    /// Few and short rounds of less, in a few minutes
+    /// Run fewer, shorter and smaller rounds, in a few minutes
     #[arg(long)]
     quick: bool,
-    /// Client connections, of experiments that go through several
+    /// Client connections, for experiments that try several numbers
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = bench::connections)]
     connections: Vec<u32>,
-    /// How requests look, of sweep: minimal, browser (11 fields, with a Cookie of 1.5 KB), close (a connection for each)
+    /// Kinds of requests, for sweep: minimal, browser (11 headers, with a Cookie of 1.5 KB), close
+    /// (one connection per request)
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     requests: Vec<String>,
-    /// Lengths of answers, of sweep: 3, 64k, 1m
+    /// Lengths of responses, for sweep: 3, 64k, 1m
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = bench::body)]
     bodies: Vec<u64>,
-    /// Measure only this cell; may be given several times
+    /// Measure only this cell; may be repeated
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
-    /// Measure only this contender; may be given several times
+    /// Measure only this contender; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     contender: Vec<String>,
     /// Rounds of each cell [default: 3 or 5]
@@ -46,16 +47,16 @@ pub(crate) struct BenchArgs {
     /// Seconds of each run [default: 2 to 10, quick 1 to 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Take this program for a contender, and for the origin; may be given several times
+    /// Use this program for a contender or the origin; may be repeated
     #[arg(long, value_name = "NAME=PATH", value_parser = bench::program)]
     program: Vec<(String, PathBuf)>,
-    /// Serve from weir's own test origin in place of nginx
+    /// Serve from the test origin of weir instead of nginx
     #[arg(long)]
     weir_origin: bool,
     /// Directory for the page with charts, the table and the raw data: EXPERIMENT.html, .md and .jsonl
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
-    /// Keep configurations, logs and what the generator wrote, in EXPERIMENT.work beside the page
+    /// Keep configurations, logs and generator output, in EXPERIMENT.work beside the page
     #[arg(long)]
     keep: bool,
 }

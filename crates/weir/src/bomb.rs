@@ -36,26 +36,28 @@ const SPARKS: u32 = 20;
 #[command(after_help = "\
 A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
 
-A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed;
-steps are joined by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path,
-method, body, preset, pipeline (or streams, with --http2), close-every, end, seed, pieces. What
-it does not say it takes from the other options. It behaves normal, connect-flood, hold,
+A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps \
+are joined by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path, method, \
+body, preset, pipeline (or streams, with --http2), close-every, end, seed, pieces. What a class \
+omits, it takes from the other options. Values of behave are normal, connect-flood, hold, \
 slow-head, slow-body, slow-reader, malformed, oversized, fuzz or stalled.
 
---http2 counts resets of streams and GOAWAYs of connections besides, by why. Bodies are taken as
-fast as they come, but by stalled clients, who let none come. A server that does not choose
-HTTP/2 is told as such, and asked again.
+With --http2, weir also counts stream resets and GOAWAYs by cause. Clients read bodies as fast as \
+they arrive, except stalled clients, which let none arrive. weir reports a server that does not \
+choose HTTP/2, and tries it again.
 
-https:// counts handshakes: full, resumed with --tls-resume, and those that failed by why. Certificates have to be right
-unless --insecure says otherwise.
+With https://, weir counts handshakes: full, resumed (with --tls-resume), and failed by cause. \
+Certificates must be valid unless --insecure is given.
 
-A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, failed,
-answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Blocked is: refused, not answered
-when connecting, closed or reset before an answer, or answered 403, 429 or 503. Failed is: not connected, not
-answered, not as it should be, or answered 500 to 599.
+A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, \
+failed, answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. \
+Blocked means: refused, no reply to the attempt to connect, closed or reset before a response, or \
+a response of 403, 429 or 503. Failed means: not connected, no response, a wrong response, or a \
+response of 500 to 599.
 
-Exit codes: 0 fine, 1 failed, a condition was met, or no request or attempt to connect succeeded (unless a
-condition about blocked, failed, answered or statuses judges that), 2 wrong usage.
+Exit codes: 0 success, 1 failure, a condition was met, or no request or attempt to connect \
+succeeded (unless a condition about blocked, failed, answered or statuses judges that), 2 wrong \
+usage.
 
 Example:
   weir bomb -c 64 -d 10s http://127.0.0.1:8080/
@@ -66,25 +68,26 @@ Example:
     --class 'attackers: connections=10, source=127.0.3.0/28' --fail-if 'attackers: blocked<99%' \\
     http://127.0.0.1:8080/")]
 pub(crate) struct BombArgs {
-    /// Whom to ask; several with --weight need the same host
+    /// URLs to request; several with --weight need the same host
     #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
     /// Connections
     #[arg(short, long, value_name = "N", default_value = "64", value_parser = bomb::connections)]
     connections: u32,
-    /// Requests a second, due by the clock [default: closed loop, each connection asks again when it is answered]
+    /// Requests per second, sent on schedule [default: closed loop, each connection sends its next
+    /// request after the response]
     #[arg(short = 'R', long, value_name = "RATE", value_parser = Rate::parse)]
     rate: Option<Rate>,
-    /// Distances between requests that are due: even or poisson
+    /// Spacing of scheduled requests: even or poisson
     #[arg(long, action = ArgAction::Set, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
     arrivals: bool,
-    /// How long [default: 10s, unless -n is given]
+    /// Duration of the run [default: 10s, unless -n is given]
     #[arg(short, long, value_name = "DURATION", value_parser = duration_us)]
     duration: Option<u64>,
-    /// End after so many requests of each class
+    /// End after this many requests of each class
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Time before anything is counted
+    /// Time before counting starts
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_us)]
     warm_up: u64,
     /// Threads [default: one for each core, at most one for each connection]
@@ -93,34 +96,34 @@ pub(crate) struct BombArgs {
     /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD")]
     method: Option<String>,
-    /// A field of each request; may be given several times
+    /// Header of each request; may be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = field)]
     header: Vec<(String, String)>,
-    /// Content of each request, or @FILE
+    /// Body of each request, or @FILE
     #[arg(long, value_name = "TEXT", value_parser = content)]
     body: Option<Content>,
-    /// Ask this forward proxy for the URLs, in absolute-form
+    /// Send requests to this forward proxy, in absolute-form
     #[arg(long, value_name = "ADDRESS:PORT")]
     proxy: Option<SocketAddr>,
-    /// Fields that are sent besides Host: minimal, or browser (11, with a Cookie of 1.5 KB)
+    /// Headers besides Host: minimal, or browser (11, with a Cookie of 1.5 KB)
     #[arg(long, value_name = "PRESET", default_value = "minimal", value_parser = bomb::preset)]
     preset: bomb::Preset,
-    /// How often each URL is asked, compared with the others, in their order; give it once for each
+    /// Relative frequency of each URL, in their order; give it once for each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     weight: Vec<u32>,
-    /// Requests from a file, a JSON object a line: {"path": "/a", "method": "PUT", "fields": [["A", "b"]], "body": "x",
-    /// "weight": 3}
+    /// Read requests from a file, one JSON object per line: {"path": "/a", "method": "PUT",
+    /// "fields": [["A", "b"]], "body": "x", "weight": 3}
     #[arg(long, value_name = "FILE", conflicts_with_all = ["weight", "method", "header", "body"])]
     requests_file: Option<PathBuf>,
     #[command(flatten)]
     use_of: UseArgs,
-    /// Send requests in pieces of so many bytes each so often
+    /// Send requests in pieces of BYTES, one every DURATION
     #[arg(long, value_name = "BYTES/DURATION", value_parser = Drip::parse)]
     pieces: Option<Drip>,
     /// Local addresses: one, ADDRESS/PREFIX, or ADDRESS-ADDRESS
     #[arg(long, value_name = "RANGE", value_parser = Sources::parse)]
     source: Option<Sources>,
-    /// A class of clients; may be given several times
+    /// Class of clients; may be repeated
     #[arg(long = "class", value_name = "NAME: KEY=VALUE, ...")]
     classes: Vec<String>,
     #[command(flatten)]
@@ -128,30 +131,30 @@ pub(crate) struct BombArgs {
     /// Compare each successful body with the first one for the same request
     #[arg(long)]
     same_body: bool,
-    /// How long an attempt to connect may take; longer is counted as dropped
+    /// Timeout of an attempt to connect; slower ones count as dropped
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration_us)]
     connect_timeout: u64,
-    /// How long a request may go without a complete answer
+    /// Timeout of a request until its response is complete
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_us)]
     timeout: u64,
-    /// Count answers that came later than this as late
+    /// Count responses slower than this as late
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration_us)]
     late: u64,
-    /// Seed of everything that is drawn
+    /// Seed of all random values
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Fail when this holds at the end; may be given several times
+    /// Fail if this holds at the end; may be repeated
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
     #[command(flatten)]
     results: Results,
-    /// How to talk to the kernel
+    /// I/O driver
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
     /// One of several processes of a run; started by weir itself
     #[arg(long, hide = true, value_parser = part)]
     part: Option<(usize, usize)>,
-    /// Go on although the target is neither this machine nor in a private range
+    /// Allow a target that is neither this machine nor in a private range
     #[arg(long)]
     yes: bool,
 }
@@ -159,20 +162,20 @@ pub(crate) struct BombArgs {
 /// How requests go over a connection.
 #[derive(Args, Debug)]
 struct UseArgs {
-    /// Ask by HTTP/2: as TLS agrees with https, else by prior knowledge [default: HTTP/1.1]
+    /// Use HTTP/2: negotiated by ALPN for https, with prior knowledge for http [default: HTTP/1.1]
     #[arg(long)]
     http2: bool,
-    /// With --http2: requests that may be unanswered on a connection, each a stream [default: 1]
+    /// With --http2: unanswered requests (streams) per connection [default: 1]
     #[arg(long, value_name = "N", value_parser = bomb::depth)]
     streams: Option<u32>,
-    /// With HTTP/1.1: requests that may be unanswered on a connection [default: 1]
+    /// With HTTP/1.1: unanswered requests per connection [default: 1]
     #[arg(long, value_name = "DEPTH", value_parser = bomb::depth)]
     pipeline: Option<u32>,
-    /// Requests after which a connection is closed [default: never]
+    /// Close a connection after this many requests [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     close_every: Option<u32>,
-    /// How connections are ended without a word before: in order (fin) or with a reset (rst) [default: in order, by the
-    /// server where the last request can ask for it]
+    /// End connections without notice: in order (fin) or with a reset (rst) [default: in order, by
+    /// the server where the last request can ask for it]
     #[arg(long, value_name = "HOW", value_parser = bomb::ending)]
     end: Option<Ending>,
 }
@@ -197,10 +200,10 @@ struct Results {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-    /// Write everything to a file, a JSON object a line
+    /// Write everything to a file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write a report with charts, one HTML file that needs nothing else
+    /// Write a report with charts as one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Write the latencies of each second in HdrHistogram's log format

@@ -18,7 +18,7 @@ use crate::terminal;
 /// `weir cache`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What is stored, and for how long, is said by servers and by `cache` of routes in the configuration.
+Servers, and `cache` of routes in the configuration, decide what is stored and for how long.
 
 Example:
   weir cache explain https://example.org/page && weir cache purge --tag product-17")]
@@ -34,34 +34,36 @@ pub(crate) struct CacheArgs {
 /// What can be done.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Order {
-    /// Say how full the store is, how requests were answered, and why answers were not stored
+    /// Show the fill level, results of requests, and reasons for not storing
     #[command(after_help = "Example:\n  weir cache stats --json | jq .requests")]
     Stats {
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },
-    /// List what is stored: what is asked for most, or is largest, or has most answers that differ by `Vary`; or what servers are asked for most, and why
+    /// List entries by hits, size or `Vary` variants, or misses with reasons
     #[command(after_help = "\
-By misses it is what servers were asked for since the start, stored or not, with why it was asked for the last time, or why its answer is not stored. Few of many \
-are kept in mind: what was missed seldom may be absent, and a count with ~ may be too high.
+With --by misses, lists what weir requested from servers since the start, stored or not. The \
+reason says why weir requested it the last time, or why the response is not stored. weir \
+remembers only a few of many URLs: rare misses may be absent, and a count with ~ may be too high.
 
 Example:
   weir cache top --by bytes -n 20 && weir cache top --by misses")]
     Top {
-        /// Which come first
+        /// Sort order
         #[arg(long, value_enum, default_value_t = By::Hits)]
         by: By,
-        /// How many, up to 1000
+        /// Number of entries, up to 1000
         #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
         most: u32,
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },
-    /// Have answers gone, also those that are being fetched
+    /// Purge responses, including those being fetched
     #[command(after_help = "\
-When it returns no worker serves any of it. With --soft answers become stale instead: they are served while they are fetched anew, where that is allowed.
+When the command returns, no worker serves the purged responses. With --soft they become stale \
+instead: weir serves them while it fetches them again, where that is allowed.
 
 Example:
   weir cache purge https://example.org/page && weir cache purge --prefix https://example.org/shop/ --soft")]
@@ -69,24 +71,25 @@ Example:
         /// Which answers
         #[command(flatten)]
         what: What,
-        /// Stale instead of gone
+        /// Mark entries stale instead of removing them
         #[arg(long)]
         soft: bool,
     },
-    /// Say what would become of a request, and why: its route, its key, what is stored for it and for how long
+    /// Explain what weir would do with a request: route, key, stored entries
     #[command(after_help = "\
-Nothing is fetched, and nothing changes. As a client would say it: the scheme counts, and -H as often as needed.
+Fetches nothing and changes nothing. Give the URL as a client would: the scheme matters. Repeat \
+-H as often as needed.
 
 Example:
   weir cache explain https://example.org/page -H 'Accept-Language: de'")]
     Explain {
-        /// What would be asked for
+        /// URL of the request
         #[arg(value_parser = url)]
         url: String,
-        /// A field of the request
+        /// Header of the request; may be repeated
         #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
         headers: Vec<String>,
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },
@@ -96,19 +99,19 @@ Example:
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct What {
-    /// All answers of this URL
+    /// Purge all responses of this URL
     #[arg(value_parser = url)]
     url: Option<String>,
-    /// All whose URL begins so
+    /// Purge every URL with this prefix
     #[arg(long, value_name = "URL", value_parser = url)]
     prefix: Option<String>,
-    /// All of this host, with its port unless that is the usual one
+    /// Purge this host; give its port unless it is the default port
     #[arg(long, value_parser = authority)]
     host: Option<String>,
-    /// All with this tag
+    /// Purge all responses with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// All
+    /// Purge everything
     #[arg(long)]
     all: bool,
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Carries HTTP between clients and servers: a reverse proxy whose upstream connections are pipelined.
+/// HTTP reverse proxy with pipelined upstream connections
 #[derive(Parser, Debug)]
 #[command(
     name = "weir",
@@ -19,7 +19,8 @@ Examples:
   weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090
   weir check -c weir.kdl && weir run -c weir.kdl
 
-Exit codes: 0 fine, 1 failed while running, 2 wrong usage, 77 missing privilege, 78 bad configuration."
+Exit codes: 0 success, 1 failure while running, 2 wrong usage, 77 missing privilege, 78 invalid \
+configuration."
 )]
 pub(crate) struct Cli {
     /// What to do.
@@ -33,58 +34,59 @@ pub(crate) enum Verb {
     /// Run the proxy with a configuration file
     #[command(alias = "start")]
     Run(RunArgs),
-    /// Say everything that is wrong with a configuration, or show it with all defaults
+    /// Report every error in a configuration, or print it with all defaults
     #[command(aliases = ["validate", "configtest"])]
     Check(CheckArgs),
-    /// Write the configuration of nginx, HAProxy or Caddy as one of weir
+    /// Convert a configuration of nginx, HAProxy or Caddy for weir
     Import(crate::import::ImportArgs),
-    /// Show how a running weir is doing
+    /// Show the status of a running weir
     Status(crate::status::StatusArgs),
-    /// Have a running weir read its configuration anew
+    /// Reload the configuration of a running weir
     Reload(crate::server::ReloadArgs),
-    /// Drain, disable or enable a server of a running weir, weigh it, trust it again, add one or remove it
+    /// Change servers of a running weir: drain, disable, weight, add, remove
     Server(crate::server::ServerArgs),
-    /// Say who is banned by a running weir and why, ban somebody, or end bans
+    /// List, add, remove or explain bans of a running weir
     Ban(crate::ban::BanArgs),
-    /// Show what limits of a running weir do, and who is close to one or over it
+    /// Show limits of a running weir, and clients near or over them
     Shield(crate::shield::ShieldArgs),
-    /// Show what a running weir has stored, say why an answer is served from it or not, or have answers gone
+    /// Inspect the cache of a running weir, explain its decisions, or purge it
     Cache(crate::cache::CacheArgs),
-    /// Have a running weir give way to the program that lies where it was started from, without losing a request
+    /// Replace a running weir with the binary on disk without losing a request
     Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
     /// Run a forward proxy without a configuration file
     Forward(Box<ForwardArgs>),
-    /// Take the TCP connections that this machine forwards, and continue them with a congestion control on each side
+    /// Intercept forwarded TCP, with separate congestion control on each side
     Intercept(Box<crate::intercept::InterceptArgs>),
-    /// Write, delete or check a user of the forward proxy
+    /// Add, update, delete or check a user of the forward proxy
     Passwd(crate::passwd::PasswdArgs),
     /// Run the test origin
     Origin(OriginArgs),
-    /// Find slow requests that averages hide: one at a time, each with its phases
+    /// Send requests one at a time, and show the phases of slow ones
     Probe(crate::probe::ProbeArgs),
     /// Run the test origin and the proxy in front of it, with live figures
     Demo(crate::demo::DemoArgs),
-    /// Load a server, and account for every connection and request
+    /// Load-test a server, and account for every connection and request
     Bomb(Box<crate::bomb::BombArgs>),
-    /// Make a slow and lossy link
+    /// Emulate a slow and lossy link
     Lab(crate::lab::LabArgs),
-    /// Measure weir against no proxy, nginx and HAProxy
+    /// Compare weir with nginx, HAProxy and no proxy
     Bench(crate::bench::BenchArgs),
-    /// Write what a shell completes weir's words by
+    /// Print a shell completion script
     Completion(crate::manual::CompletionArgs),
-    /// Write man pages
+    /// Print a man page, or write all of them
     Man(crate::manual::ManArgs),
 }
 
 /// Where the configuration is.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigArgs {
-    /// Configuration; a name that ends in .json is JSON. Otherwise $WEIR_CONFIG, ./weir.kdl, /etc/weir/weir.kdl
+    /// Configuration file, JSON if its name ends in .json [default: $WEIR_CONFIG, ./weir.kdl, then
+    /// /etc/weir/weir.kdl]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The same as -c FILE
+    /// Same as -c FILE
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 }
@@ -106,17 +108,17 @@ pub(crate) fn words(said: impl IntoIterator<Item = OsString>) -> impl Iterator<I
 /// How to run; over what the configuration says.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct EngineArgs {
-    /// Threads that carry traffic, each pinned to a core [default: one for each core]
+    /// Worker threads, each pinned to a core [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: Option<u32>,
-    /// How to talk to the kernel [default: auto, which is io_uring where it works]
+    /// I/O driver [default: auto, which is io_uring where it works]
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub(crate) io: Option<Io>,
-    /// Socket for `weir status`: a path, off, or auto [default: auto, which is /run/weir/admin.sock or
-    /// $XDG_RUNTIME_DIR/weir/admin.sock]
+    /// Admin socket, for `weir status` and others: a path, off, or auto [default: auto, which is
+    /// /run/weir/admin.sock or $XDG_RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "PATH", env = "WEIR_ADMIN", hide_env_values = true, value_parser = admin)]
     pub(crate) admin: Option<String>,
-    /// Serve the live page (/), /metrics, /healthz and /readyz there [default: off]
+    /// Serve the live page (/), /metrics, /healthz and /readyz at this address [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -143,8 +145,9 @@ pub(crate) enum Io {
 /// `weir run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once. SIGHUP reads the \
-configuration anew, as `weir reload`; SIGUSR2 has a new program take over, as `weir upgrade`.
+On SIGTERM or SIGQUIT, weir waits up to 30 s for requests to finish, then exits. On a second one, \
+or on SIGINT, it exits at once. SIGHUP reloads the configuration, like `weir reload`. SIGUSR2 \
+starts a new program, which takes over, like `weir upgrade`.
 
 Example:
   weir run -c /etc/weir/weir.kdl --workers 4")]
@@ -160,7 +163,8 @@ pub(crate) struct RunArgs {
 /// `weir check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Says ok on a terminal when all is well, and nothing elsewhere. Wrong: code 78, and every error with file, line, column and what was probably meant.
+If the configuration is valid, prints ok on a terminal, and nothing elsewhere. If not, prints \
+every error with file, line, column and the probable intention, and exits with code 78.
 
 Example:
   weir check -c weir.kdl --print")]
@@ -168,13 +172,13 @@ pub(crate) struct CheckArgs {
     /// Where the configuration is.
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Print the effective configuration, all defaults filled in
+    /// Print the effective configuration with all defaults
     #[arg(long)]
     pub(crate) print: bool,
     /// Print JSON: the errors, or with --print the effective configuration
     #[arg(long)]
     pub(crate) json: bool,
-    /// Don't look up names of servers
+    /// Do not resolve server names
     #[arg(long)]
     pub(crate) no_resolve: bool,
 }
@@ -186,34 +190,36 @@ Example:
   weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090 --to 10.0.0.2:9090
   weir reverse --to http://127.0.0.1:9090")]
 pub(crate) struct ReverseArgs {
-    /// Address to accept clients on; may be given several times
+    /// Listen on this address; may be repeated
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<String>,
-    /// Clients speak TLS, with this certificate (PEM, the chain)
+    /// Accept TLS from clients, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) cert: Option<String>,
-    /// The private key of --cert (PEM); without it the key is in the same file
+    /// Private key of --cert (PEM) [default: in the file of --cert]
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<String>,
-    /// Server to forward to: HOST:PORT or a URL, with https:// one that speaks TLS; may be given several times
+    /// Forward to this server: HOST:PORT or a URL, with https:// for TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,
-    /// Connections kept to each server also without traffic; this and the next two in total over all workers [default: 1]
+    /// Connections to keep to each server without traffic; this and the next two options are totals
+    /// over all workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) connections_min: Option<u32>,
-    /// How many requests each server may have to work on at once: so many connections are made [default: 32]
+    /// Requests that each server may work on at once; weir opens as many connections [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections: Option<u32>,
-    /// So many are made when others are held by uploads, late or long answers, POSTs, tunnels [default: 1024]
+    /// Most connections, used when others are held by uploads, late or long responses, POSTs or
+    /// tunnels [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections_max: Option<u32>,
-    /// Whose requests use which connections [default: pipelined]
+    /// How clients share connections to servers [default: pipelined]
     #[arg(long, value_name = "MODE", value_parser = ["pipelined", "shared", "pinned", "per-request", "fresh"])]
     pub(crate) pool: Option<String>,
-    /// Requests that follow each other on a connection: adaptive, off, or a depth [default: adaptive]
+    /// Pipelining to servers: adaptive, off, or a depth in requests [default: adaptive]
     #[arg(long, value_name = "MODE", value_parser = pipeline)]
     pub(crate) pipeline: Option<String>,
-    /// Print the configuration that this stands for, and end
+    /// Print the equivalent configuration, and exit
     #[arg(long)]
     pub(crate) print: bool,
     /// How to run.
@@ -224,41 +230,42 @@ pub(crate) struct ReverseArgs {
 /// `weir forward`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Tunnels go to ports 443 and 8443, plain HTTP to 80 and 8080, both to public addresses only; flags open more. docs/forward.md \
-says what rules can say.
+By default, weir allows tunnels to ports 443 and 8443, and plain HTTP to ports 80 and 8080, both \
+only to public addresses. Flags allow more. For rules, see docs/forward.md.
 
 Example:
   weir forward --listen 127.0.0.1:3128 & curl -x http://127.0.0.1:3128 https://example.org/
   weir forward --listen 192.168.0.1:3128 --users /etc/weir/users --allow-address 192.168.0.0/16")]
 pub(crate) struct ForwardArgs {
-    /// Address to accept clients on; may be given several times
+    /// Listen on this address; may be repeated
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3128")]
     pub(crate) listen: Vec<String>,
-    /// Ask for name and password; the file is what `weir passwd` writes
+    /// Require a name and password from this file, which `weir passwd` writes
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<String>,
-    /// Only clients of this range may use it; may be given several times, as all that follow
+    /// Accept only clients in this range; may be repeated, like --allow-*, --deny-name and
+    /// --resolver
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
     pub(crate) client: Vec<String>,
-    /// Open addresses that are not public, such as 10.0.0.0/8
+    /// Allow addresses that are not public, such as 10.0.0.0/8
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
     pub(crate) allow_address: Vec<String>,
-    /// Open an unusual port, or a range such as 8000-8999; plain HTTP only above 1024
+    /// Allow another port, or a range such as 8000-8999; plain HTTP only above 1024
     #[arg(long, value_name = "PORT", value_delimiter = ',')]
     pub(crate) allow_port: Vec<String>,
-    /// Allow this name and all below it, and no others
+    /// Allow only this name and all names below it
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) allow_name: Vec<String>,
-    /// Deny this name and all below it
+    /// Deny this name and all names below it
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) deny_name: Vec<String>,
     /// Name server [default: those of the system]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) resolver: Vec<String>,
-    /// What /proxy.pac answers: auto, or the path of a file
+    /// Content of /proxy.pac: auto, or the path of a file
     #[arg(long, value_name = "FILE")]
     pub(crate) pac: Option<String>,
-    /// Print the configuration that this stands for, and end
+    /// Print the equivalent configuration, and exit
     #[arg(long)]
     pub(crate) print: bool,
     /// How to run.
@@ -269,47 +276,51 @@ pub(crate) struct ForwardArgs {
 /// `weir origin`.
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
-Answers /?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
-delay is 5ms, a random time in 100ms..600ms, or lognormal:MEDIAN:SIGMA; beyond=N slows down delayed answers while more than N are in progress; burn keeps the thread busy, block has it sleep, up to 10 s; private says so in Cache-Control, tag=N is the tag tN in Surrogate-Key. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
+Responds to /?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
+delay is a time such as 5ms, a random time in 100ms..600ms, or lognormal:MEDIAN:SIGMA. beyond=N \
+slows down delayed responses while more than N are in progress. burn keeps the thread busy, and \
+block makes it sleep, up to 10 s. private adds it to Cache-Control, and tag=N adds the tag tN to \
+Surrogate-Key. Values of --misbehave are below; HOW-OFTEN is every=N or P%, by default each time:
 {}
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'
   weir origin --misbehave close-after=100,reset=1%,stall=300:every=1000 --stats", weir_lab::origin::misbehaviours_help()))]
 pub(crate) struct OriginArgs {
-    /// Address to listen on
+    /// Listen on this address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9090")]
     pub(crate) listen: SocketAddr,
-    /// Listen at this path as well; all threads share that listener
+    /// Listen on this Unix socket as well; all threads share it
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
     /// Threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,
-    /// How to talk to the kernel
+    /// I/O driver
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     pub(crate) io: Io,
-    /// Clients speak TLS, with a certificate made on the spot unless --cert names one
+    /// Accept TLS from clients, with a generated certificate unless --cert is given
     #[arg(long)]
     pub(crate) tls: bool,
-    /// The certificate in PEM, with its chain
+    /// Certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its key [default: it is in the same file]
+    /// Private key of --cert (PEM) [default: in the file of --cert]
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Which thread accepts a connection: any (spread), an idle one (shared), or one without any (one)
+    /// Thread that accepts a connection: any (spread), an idle one (shared), or one without
+    /// connections (one)
     #[arg(long, value_enum, value_name = "HOW", default_value = "spread")]
     pub(crate) accept: Accept,
-    /// Append the first line of each request to this file, before it is answered
+    /// Append the first line of each request to this file before responding
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// Do this wrong; several with commas, or given several times
+    /// Misbehave in this way; separate several with commas, or repeat the option
     #[arg(long, value_name = "WHAT", allow_hyphen_values = true)]
     pub(crate) misbehave: Vec<String>,
-    /// Show each second what was done in it, not only at the end
+    /// Print figures every second, not only at the end
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Write the statistics as JSON, totals in each line
+    /// Print statistics as JSON, with totals in each line
     #[arg(long)]
     pub(crate) json: bool,
 }

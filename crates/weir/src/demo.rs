@@ -41,9 +41,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// `weir demo`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Clients ask as fast as they get answers, 15 seconds long through an upstream that is pipelined (/), then as long through one \
-that sends one request at a time on a connection (/one-at-a-time). Both have the same server and as many connections. The page \
-shows it as it happens; the end says what each cost.
+Clients send requests as fast as they get responses: 15 seconds through an upstream that is \
+pipelined (/), then as long through one that sends one request at a time on a connection \
+(/one-at-a-time). Both have the same server and as many connections. The page shows the run live; \
+a summary at the end says what each cost.
 
 Example:
   weir demo --listen 127.0.0.1:8081 --seconds 10
@@ -52,19 +53,19 @@ pub(crate) struct DemoArgs {
     /// Address to accept clients on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Address of the page that shows it, and of metrics; port 0 is any free one
+    /// Address of the live page and of metrics; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     metrics: SocketAddr,
-    /// How many clients ask; 0: none but you
+    /// Number of simulated clients; 0: only you
     #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     clients: u32,
     /// End after this many seconds; 0 means on Ctrl-C
     #[arg(long, value_name = "N", default_value = "0")]
     seconds: u64,
-    /// How to talk to the kernel
+    /// I/O driver
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
-    /// Clients speak TLS, with a certificate made on the spot, and HTTP/2 if they can
+    /// Accept TLS from clients, with a generated certificate, and HTTP/2 if they support it
     #[arg(long)]
     tls: bool,
 }

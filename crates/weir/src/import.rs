@@ -12,17 +12,18 @@ use crate::terminal;
 /// `weir import`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Reads the file and what it includes, and writes what weir would do the same by; comments name the lines. On standard error it says what \
-it could not carry over, what works otherwise, and what it has closed: where only some were let in, and weir can't tell whom, nobody is. \
-Names of servers and files of certificates are not looked at: `weir check` does so.
+Reads the file and its includes, and prints the equivalent configuration of weir; comments name \
+the original lines. On standard error, reports what it could not convert, what works differently, \
+and what it has closed: if the original admits only some clients, and weir cannot tell which, the \
+result admits none. Does not look at server names and certificate files; `weir check` does.
 
 Example:
   weir import nginx /etc/nginx/nginx.conf >weir.kdl && weir check -c weir.kdl")]
 pub(crate) struct ImportArgs {
-    /// Whose configuration it is
+    /// Program that the configuration is for
     #[arg(value_enum, value_name = "PROGRAM")]
     program: Program,
-    /// Its main file: nginx.conf, haproxy.cfg, Caddyfile
+    /// Main file: nginx.conf, haproxy.cfg or Caddyfile
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }

@@ -41,10 +41,12 @@ use crate::{run, terminal};
 /// `weir intercept`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Runs on a router that forwards between the two interfaces. New connections from clients to servers on these ports are taken after this machine has \
-routed them and its firewall has let them through; servers see the client's address and port. Connections from before, those with options \
-of TCP that a second connection could not keep (MD5, AO, MPTCP), and those of a NAT on this machine pass by. When weir ends, by whatever \
-means, all is as before. Needs root, and Linux 6.6.
+Run it on a router that forwards between the two interfaces. weir intercepts new connections from \
+clients to servers on these ports, after this machine has routed them and its firewall has \
+accepted them. Servers see the client's address and port. weir leaves alone older connections, \
+those with TCP options that a second connection could not keep (MD5, AO, MPTCP), and those of a \
+NAT on this machine. When weir ends, for any reason, everything is as before. Needs root and \
+Linux 6.6.
 
 Example:
   weir intercept check --client-side eth1 --server-side eth2 --ports 80,443
@@ -52,16 +54,16 @@ Example:
     --probe 192.0.2.80:443 --probe-from 10.1.2.3
   weir intercept --client-side eth1 --server-side eth2 --ports 80,443 --client-congestion bbr")]
 pub(crate) struct InterceptArgs {
-    /// check: only say what stands in the way
+    /// check: only report obstacles
     #[arg(value_enum, value_name = "ACTION")]
     action: Option<Action>,
-    /// The interface that clients' packets come by
+    /// Interface on which packets from clients arrive
     #[arg(long, value_name = "INTERFACE")]
     client_side: String,
-    /// The interface that they leave by to servers
+    /// Interface on which they leave to servers
     #[arg(long, value_name = "INTERFACE")]
     server_side: String,
-    /// Ports whose connections are taken
+    /// Ports whose connections to intercept
     #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = ports::port)]
     ports: Vec<u16>,
     /// How connections with clients are.
@@ -70,19 +72,20 @@ pub(crate) struct InterceptArgs {
     /// How connections to servers are.
     #[command(flatten)]
     server: ServerSide,
-    /// When servers are asked: when their client is accepted, at its first packet, or before it is accepted
+    /// When to connect to the server: after accepting the client, at its first packet, or before
+    /// accepting it
     #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
     connect: Connect,
-    /// Those of them on which HTTP is spoken: requests are read, and what is none is refused
+    /// Intercepted ports that carry HTTP: weir reads requests, and rejects anything else
     #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = ports::port)]
     http: Vec<u16>,
-    /// Write a line for each connection, and each request, to this file, or stdout
+    /// Log each connection and each request to this file, or stdout
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
-    /// Become this user, once everything is set up
+    /// Run as this user once everything is set up
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Print what would be done, and the configuration that this stands for, and end
+    /// Print the planned steps and the equivalent configuration, and exit
     #[arg(long)]
     print: bool,
     /// What `check` tries besides.
@@ -102,11 +105,12 @@ enum Action {
 /// When a server is asked, and its client accepted.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum Connect {
-    /// When the client was accepted: one whose server refuses is reset
+    /// Connect after accepting the client, which is reset if its server refuses
     Accept,
-    /// While the client is accepted, from its first packet on: sooner by the shorter of both round trips
+    /// Connect from the client's first packet on, while accepting it; this saves the shorter of
+    /// both round trips
     Syn,
-    /// Before the client is accepted: a refusal is one, and silence is silence
+    /// Connect before accepting the client, so that refusals and timeouts reach it unchanged
     First,
 }
 

@@ -34,16 +34,17 @@ pub(crate) struct LabArgs {
 /// What the laboratory has.
 #[derive(Subcommand, Debug)]
 enum Lab {
-    /// Carry packets between two network namespaces with delay, rate, jitter, loss and reordering
+    /// Emulate delay, rate, jitter, loss and reordering between two namespaces
     Link(Box<LinkArgs>),
 }
 
 /// `weir lab link`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Two TUN devices, one in each namespace, and a thread between them: what netem does, where there is none. Values are for both ways, \
-or two with a comma: from a to b, and back. The devices are gone when weir is, whatever ends it. COMMAND runs in b's namespace and \
-ends the link, with its exit code; without one, Ctrl-C does. Needs root, or: unshare --user --map-root-user --net weir lab link ...
+A thread carries packets between two TUN devices, one in each namespace. It does what netem does, \
+and works where netem is missing. A value holds for both directions; two values with a comma hold \
+from a to b, and back. The devices disappear when weir ends, for any reason. COMMAND runs in the \
+namespace of b and ends the link, with its exit code; without one, Ctrl-C does. Needs root, or: unshare --user --map-root-user --net weir lab link ...
 
 Example:
   weir origin --listen 0.0.0.0:9090 &
@@ -51,55 +52,55 @@ Example:
     -- curl -so /dev/null 'http://198.18.0.1:9090/?size=4000000'
   weir lab link --delay 300ms --rate 20Mbit/s,2Mbit/s --queue 1s --loss 0.5% --burst 4")]
 pub(crate) struct LinkArgs {
-    /// How long a packet takes, up to 1m
+    /// Delay of each packet, up to 1m
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = link::times)]
     delay: [u64; 2],
-    /// Up to so much longer, evenly distributed; packets stay in order
+    /// Random extra delay up to this, evenly distributed; packets keep their order
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = link::times)]
     jitter: [u64; 2],
-    /// How much is sent in a second: kbit/s, Mbit/s, Gbit/s, or none
+    /// Rate in kbit/s, Mbit/s or Gbit/s, or none
     #[arg(long, value_name = "RATE", default_value = "none", value_parser = link::rates)]
     rate: [Option<u64>; 2],
-    /// How long a packet waits for the line at most, or how many bytes do: 100ms, 64KiB [default: 100ms]
+    /// Longest wait of a packet for the line, or bytes that may wait: 100ms, 64KiB [default: 100ms]
     #[arg(long, value_name = "TIME|SIZE", value_parser = link::queues)]
     queue: Option<[Queue; 2]>,
-    /// Packets that are lost, per cent
+    /// Lost packets, in percent
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = link::shares)]
     loss: [f64; 2],
-    /// How many are lost at a time, on average [default: each by itself]
+    /// Packets lost at a time, on average [default: independent losses]
     #[arg(long, value_name = "N", value_parser = link::bursts)]
     burst: Option<[f64; 2]>,
-    /// Packets that come later, so that others overtake them, per cent
+    /// Packets delayed so that others overtake them, in percent
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = link::shares)]
     reorder: [f64; 2],
-    /// By how much they do
+    /// Extra delay of reordered packets
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = link::times)]
     reorder_by: [u64; 2],
-    /// Seed of everything that is drawn
+    /// Seed of all random values
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// What the interfaces are called
+    /// Names of the interfaces
     #[arg(long, value_name = "A,B", default_value = "wa,wb", value_parser = link::names)]
     names: [String; 2],
-    /// Their addresses; several times for several
+    /// Addresses of the interfaces; may be repeated
     #[arg(long, value_name = "A/LENGTH,B/LENGTH", default_value = "198.18.0.1/30,198.18.0.2/30", value_parser = link::addresses)]
     addresses: Vec<[(IpAddr, u8); 2]>,
-    /// Where a is: a process, a name of `ip netns`, or a path [default: here]
+    /// Namespace of a: a process, a name of `ip netns`, or a path [default: the current one]
     #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
     netns_a: Option<Place>,
-    /// Where b is [default: in a new namespace, which is gone with the link]
+    /// Namespace of b [default: a new one, which disappears with the link]
     #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
     netns_b: Option<Place>,
     /// Longest packet, bytes
     #[arg(long, value_name = "BYTES", default_value = "1500", value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: u32,
-    /// Show figures so often; 0s: only at the end [default: 1s, with a COMMAND 0s]
+    /// Print figures at this interval; 0s: only at the end [default: 1s, with a COMMAND 0s]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<u64>,
-    /// Write figures as JSON, totals in each line
+    /// Print figures as JSON, with totals in each line
     #[arg(long)]
     json: bool,
-    /// What to run in b's namespace
+    /// Command to run in the namespace of b
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

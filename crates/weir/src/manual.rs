@@ -18,12 +18,12 @@ const CONFIGURATION: &str = "weir.kdl";
 /// `weir completion`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Packages bring those of bash, zsh and fish along.
+Packages include the scripts for bash, zsh and fish.
 
 Example:
   weir completion bash >/etc/bash_completion.d/weir")]
 pub(crate) struct CompletionArgs {
-    /// Whose
+    /// Shell
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }

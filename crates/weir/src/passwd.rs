@@ -19,17 +19,18 @@ use crate::side::users::name_error;
 /// `weir passwd`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without a terminal the password is the first line of standard input. A running weir reads the changed file by itself.
-Hashes are argon2id; those of `htpasswd -B` (bcrypt) are read as well.
+Without a terminal, the password is the first line of standard input. A running weir rereads the \
+changed file automatically.
+Hashes are argon2id; weir also reads those of `htpasswd -B` (bcrypt).
 
 Example:
   weir passwd /etc/weir/users ann
   pwgen 20 1 | tee ann.txt | weir passwd /etc/weir/users ann --stdin")]
 pub(crate) struct PasswdArgs {
-    /// File of users; made, readable by its owner only, if there is none
+    /// File of users; if missing, it is created, readable only by its owner
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Name of the user, without colon
+    /// Name of the user, without a colon
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Write a bcrypt hash, for other programs that read the file
@@ -38,10 +39,10 @@ pub(crate) struct PasswdArgs {
     /// Delete the user
     #[arg(long, conflicts_with_all = ["check", "stdin"])]
     pub(crate) delete: bool,
-    /// Only check the password: code 0 if it is right, 1 if not
+    /// Only check the password: code 0 if it is correct, 1 if not
     #[arg(long)]
     pub(crate) check: bool,
-    /// Take the password from standard input even if that is a terminal
+    /// Read the password from standard input even if that is a terminal
     #[arg(long)]
     pub(crate) stdin: bool,
 }

@@ -31,40 +31,41 @@ const CLEAR: &str = "\r\x1b[K";
 /// `weir probe`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each request waits for the answer before: slow ones are seen singly, with the phase that made them slow, where averages hide \
-them. Failures (refused, reset, closed, truncated, timeout, malformed, TLS, status 400 and more) are counted by kind and are in no \
-percentile. Times are numbers with us, ms or s; ms if nothing is said. Code 1 when a request failed. Ctrl-C ends it with the \
-results so far.
+Each request waits for the previous response, so that weir shows each slow one with the phase \
+that made it slow, where averages would hide it. weir counts failures (refused, reset, closed, \
+truncated, timeout, malformed, TLS, status 400 and above) by kind, and in no percentile. Times \
+are numbers with us, ms or s; without a unit they are ms. The exit code is 1 if a request failed. \
+Ctrl-C ends the run and prints the results so far.
 
 Example:
   weir probe http://127.0.0.1:8080/ --count 10000 --pause 5ms --threshold 20ms --close-every 2")]
 pub(crate) struct ProbeArgs {
-    /// What to ask for: http://HOST[:PORT][/PATH][?QUERY], or https://...
+    /// URL to request: http://HOST[:PORT][/PATH][?QUERY], or https://...
     url: String,
-    /// Requests
+    /// Number of requests
     #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Pause between an answer and the next request
+    /// Pause between a response and the next request
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     pause: Duration,
-    /// Show answers that take longer, connecting included
+    /// Show responses that take longer, including connecting
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = time)]
     threshold: Duration,
-    /// Requests for each connection: a number, or never to close them
+    /// Requests per connection: a number, or never to keep connections open
     #[arg(long, value_name = "N", default_value = "1", value_parser = close_every)]
     close_every: CloseEvery,
-    /// How long a request may take, connecting included
+    /// Timeout of a request, including connecting
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_from_1us)]
     timeout: Duration,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Connect to this unix socket; the host of the URL is only said
+    /// Connect to this Unix socket; the host of the URL is only sent, not resolved
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Write JSON: an object a line for each slow or failed request, and one for the summary
+    /// Print JSON: one object per line for each slow or failed request, and one for the summary
     #[arg(long)]
     json: bool,
-    /// Ask also a server that is neither on this machine nor in a private range
+    /// Allow a server that is neither on this machine nor in a private range
     #[arg(long)]
     yes: bool,
 }

@@ -8,22 +8,23 @@ use weir_lab::tls::{Client, Trust, Version, Wishes};
 /// How TLS is spoken with a server, when its URL begins with https.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TlsArgs {
-    /// With https: take any certificate
+    /// With https: accept any certificate
     #[arg(short = 'k', long, conflicts_with = "cacert")]
     insecure: bool,
-    /// With https: take what authorities in this file have signed (PEM) [default: those that the system trusts]
+    /// With https: accept certificates of authorities in this file (PEM) [default: those that the
+    /// system trusts]
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// With https: only this version [default: both]
+    /// With https: use only this version [default: both]
     #[arg(long, value_enum, value_name = "VERSION")]
     tls_version: Option<TlsVersion>,
-    /// With https: only this cipher suite, as TLS_AES_128_GCM_SHA256 [default: all]
+    /// With https: use only this cipher suite, such as TLS_AES_128_GCM_SHA256 [default: all]
     #[arg(long, value_name = "SUITE")]
     tls_suite: Option<String>,
-    /// With https: only this group for the key exchange, as X25519 [default: all]
+    /// With https: use only this key exchange group, such as X25519 [default: all]
     #[arg(long, value_name = "GROUP")]
     tls_group: Option<String>,
-    /// With https: resume sessions; else each connection makes a full handshake
+    /// With https: resume sessions instead of making only full handshakes
     #[arg(long)]
     tls_resume: bool,
 }

@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// `weir server`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Holds until the next order or the end of the process. Says nothing when it is done; `weir status` shows it.
+A change holds until the next command or the end of the process. On success the command prints \
+nothing; `weir status` shows the change.
 
 Example:
   weir server drain app 10.0.0.1:9090 --wait && deploy && weir server enable app 10.0.0.1:9090")]
@@ -35,25 +36,27 @@ pub(crate) struct ServerArgs {
 /// What can be done.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Order {
-    /// Let it finish what it has, give it nothing new
+    /// Let a server finish its requests, and send it no new ones
     #[command(after_help = "Example:\n  weir server drain app 10.0.0.1:9090 --wait")]
     Drain {
         /// Which server.
         #[command(flatten)]
         server: Which,
-        /// Return when nothing waits for it or is unanswered, at most after SECONDS (30 if not said); code 1 if it isn't
+        /// Wait until no request waits for it or is unanswered, at most SECONDS (30 if omitted);
+        /// code 1 on timeout
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
         wait: Option<u32>,
     },
-    /// Drain it, give what waits for it to others, and close its connections
+    /// Drain a server, move waiting requests to others, close its connections
     #[command(after_help = "Example:\n  weir server disable app 10.0.0.1:9090")]
     Disable(Which),
-    /// Let it serve again
+    /// Let a server serve again
     #[command(after_help = "Example:\n  weir server enable app 10.0.0.1:9090")]
     Enable(Which),
-    /// Give it another share of the requests than the configuration says
+    /// Change the weight of a server, overriding the configuration
     #[command(after_help = "\
-Holds until the configuration says another weight, or `configured` is ordered. `weir status` shows both.
+The weight holds until the configuration says another weight, or until you set `configured`. \
+`weir status` shows both.
 
 Example:
   weir server weight app 10.0.0.1:9090 5")]
@@ -61,23 +64,26 @@ Example:
         /// Which server.
         #[command(flatten)]
         server: Which,
-        /// 1 to 100, or `configured`
+        /// Weight, 1 to 100, or `configured`
         #[arg(value_parser = weight)]
         weight: String,
     },
-    /// Add a server to an upstream until it is removed, without the configuration
+    /// Add a server to an upstream until removal, outside the configuration
     #[command(after_help = "\
-It takes requests as soon as it can be connected to; where the upstream has `health` it is probed as others, and serves until a probe fails. It stays over reloads and upgrades \
-as long as its upstream does, until `weir server remove`, a restart, or the configuration has it, too. Options are those of `server` in the configuration.
+The server takes requests as soon as weir can connect to it. If the upstream has `health`, weir \
+probes it like others, and it serves until a probe fails. It survives reloads and upgrades as \
+long as its upstream does, until `weir server remove`, a restart, or until the configuration has \
+it as well. Options are those of `server` in the configuration.
 
 Example:
   weir server add app 10.0.0.3:9090 --weight 20
   weir server add app unix:/run/app.sock")]
     Add(Box<AddArgs>),
-    /// Remove a server that was added; it finishes what it has
+    /// Remove an added server; it finishes its requests
     #[command(after_help = "\
-It gets nothing new at once; what is under way is answered, tunnels go on. One that the configuration has is taken out there. \
-`--wait` asks the weir in charge: what a predecessor still has there after `weir upgrade` it does not know.
+The server gets no new requests from now on. It answers those under way, and tunnels continue. \
+Remove a server of the configuration there instead. `--wait` asks the weir in charge, which does \
+not know what its predecessor still has open there after `weir upgrade`.
 
 Example:
   weir server remove app 10.0.0.3:9090 --wait && shutdown")]
@@ -85,17 +91,18 @@ Example:
         /// Which server.
         #[command(flatten)]
         server: Which,
-        /// Return when nothing of it is left, tunnels included, at most after SECONDS (30 if not said); code 1 if something is
+        /// Wait until nothing of it is left, including tunnels, at most SECONDS (30 if omitted);
+        /// code 1 on timeout
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
         wait: Option<u32>,
-        /// Print JSON: the server as it was before, as `weir status server` has it
+        /// Print the server before the removal as JSON, like `weir status server`
         #[arg(long)]
         json: bool,
     },
-    /// Trust it again after it sent an answer too many, or declared more than it sent, because it has been mended
+    /// Trust a repaired server again after a surplus or truncated response
     #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
     Clear(Which),
-    /// Forget which requests were in flight when servers died, so that none is sent alone or refused any more
+    /// Stop isolating or rejecting requests that were in flight as servers died
     #[command(after_help = "Example:\n  weir server forgive")]
     Forgive,
 }
@@ -103,27 +110,29 @@ Example:
 /// `weir server add`.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
-    /// To which upstream
+    /// Name of the upstream
     upstream: String,
-    /// Where it is: ADDRESS:PORT or unix:PATH
+    /// Address of the server: ADDRESS:PORT or unix:PATH
     #[arg(value_parser = address)]
     address: String,
     /// Share of requests relative to the other servers, 1 to 100 [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
-    /// Used only when no other server can be
+    /// Use it only when no other server can be used
     #[arg(long)]
     backup: bool,
-    /// Connections kept to it also without traffic; this and the next two in total over all workers [default: 1]
+    /// Connections to keep to it without traffic; this and the next two options are totals over all
+    /// workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     connections_min: Option<u32>,
-    /// How many requests it may have to work on at once: so many connections are made [default: 32]
+    /// Requests that it may work on at once; weir opens as many connections [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     connections: Option<u32>,
-    /// So many are made when others are held by uploads, late or long answers, POSTs, tunnels [default: 1024]
+    /// Most connections, used when others are held by uploads, late or long responses, POSTs or
+    /// tunnels [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     connections_max: Option<u32>,
-    /// Print JSON: the server as it is then, as `weir status server` has it
+    /// Print the server after the change as JSON, like `weir status server`
     #[arg(long)]
     json: bool,
 }
@@ -151,9 +160,9 @@ impl AddArgs {
 /// A server.
 #[derive(Args, Debug)]
 pub(crate) struct Which {
-    /// Its upstream
+    /// Name of the upstream
     upstream: String,
-    /// The server as `weir status` calls it
+    /// Name of the server in `weir status`
     server: String,
 }
 
@@ -190,8 +199,9 @@ pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
 /// `weir reload`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The file is read and checked whole; wrong: code 78, and what was in force stays so. What is not different is not touched: no \
-connection, no trust, no count, no order.
+weir reads and checks the whole file first. If it is invalid, the command exits with code 78, and \
+the previous configuration remains in force. Unchanged parts keep their connections, trust, \
+counts and operator commands.
 
 Example:
   weir reload --dry-run && weir reload")]
@@ -199,7 +209,7 @@ pub(crate) struct ReloadArgs {
     /// Where the admin socket is.
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Print what would be different, a line each, and change nothing
+    /// Print each difference in a line, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -216,8 +226,9 @@ pub(crate) fn reload(arguments: &ReloadArgs) -> Result<(), Failure> {
 /// `weir upgrade`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The new program is started as the old one was, and gets its listening sockets. When it is ready the old one finishes its clients and \
-ends; when it is not, code 78 for its configuration or 1, and the old one goes on.
+weir starts the new program as it was started itself, and passes its listening sockets on. When \
+the new program is ready, the old one finishes its clients and exits. If it does not become \
+ready, the command exits with code 78 for its configuration or 1, and the old one continues.
 
 Example:
   weir check && weir upgrade")]

@@ -17,7 +17,7 @@ use crate::terminal;
 /// `weir shield`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Limits are those of `shield` in the configuration; who is banned: `weir ban list`.
+Limits come from `shield` in the configuration. For banned clients, see `weir ban list`.
 
 Example:
   weir shield top --limit login")]
@@ -33,28 +33,29 @@ pub(crate) struct ShieldArgs {
 /// What can be shown.
 #[derive(Subcommand, Debug)]
 pub(crate) enum View {
-    /// Say how often each limit passed and refused, how full the table is, and who is banned
+    /// Show passes and rejections of each limit, table use, and banned clients
     #[command(after_help = "Example:\n  weir shield status")]
     Status {
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },
-    /// List clients that were refused most, then those that are closest to a limit
+    /// List clients rejected most, then those closest to a limit
     #[command(after_help = "\
-USED is how much of what may come at once, or be there at a time, is used up; REFUSED counts since there was no refusal for a minute, by all limits that share an account with this one. With mode \"observe\" nobody is \
-refused: then USED says who would be.
+USED is the used share of what a client may send at once, or have open at a time. REFUSED counts \
+rejections since the last minute without one, by all limits that share an account with this one. \
+With mode \"observe\", weir rejects nothing: then USED shows which clients it would reject.
 
 Example:
   weir shield top -n 20")]
     Top {
-        /// Only of this limit
+        /// Show only clients of this limit
         #[arg(long, value_name = "NAME")]
         limit: Option<String>,
-        /// How many, up to 1000
+        /// Number of entries, up to 1000
         #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
         most: u32,
-        /// Print JSON as the admin socket gives it
+        /// Print JSON from the admin socket
         #[arg(long)]
         json: bool,
     },

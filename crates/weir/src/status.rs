@@ -33,7 +33,8 @@ const WAIT_PAUSE: Duration = Duration::from_millis(50);
 /// Where the admin socket is.
 #[derive(Args, Debug)]
 pub(crate) struct PlaceArgs {
-    /// Admin socket of the weir to ask [default: /run/weir/admin.sock, then $XDG_RUNTIME_DIR/weir/admin.sock]
+    /// Admin socket of the running weir [default: /run/weir/admin.sock, then
+    /// $XDG_RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "PATH", env = "WEIR_ADMIN", hide_env_values = true, global = true)]
     pub(crate) admin: Option<PathBuf>,
 }
@@ -43,8 +44,9 @@ pub(crate) struct PlaceArgs {
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
-REQ/S is of the last two seconds; MEAN, times, answers and RETRY are of the last 300 s; BUSY are requests on their way to a server, WAIT those \
-without a connection. A narrow terminal leaves columns out. Fields of --json: docs/status.md.
+REQ/S covers the last two seconds; MEAN, times, answers and RETRY cover the last 300 s. BUSY \
+counts requests on their way to a server, WAIT those without a connection. A narrow terminal \
+hides columns. For the fields of --json, see docs/status.md.
 
 Example:
   weir status
@@ -56,16 +58,16 @@ pub(crate) struct StatusArgs {
     /// Where the admin socket is.
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Print JSON as the admin socket gives it; with --watch one document a line
+    /// Print JSON from the admin socket; with --watch, one document per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Show it again every SECONDS until q or Ctrl-C, also while weir is restarted: sick servers first, keys sort and
-    /// scroll. Where there is no terminal one line each
+    /// Refresh every SECONDS until q or Ctrl-C, also while weir restarts; sick servers come first,
+    /// keys sort and scroll. Without a terminal, print one line each time
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600), global = true)]
     pub(crate) watch: Option<u32>,
-    /// Wait until weir is ready and each upstream has a server, at most SECONDS (30 if not said), and print nothing;
-    /// code 1 if it is not in time
+    /// Wait until weir is ready and each upstream has a server, at most SECONDS (30 if omitted),
+    /// and print nothing; code 1 on timeout
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30",
           conflicts_with_all = ["watch", "json"])]
     pub(crate) wait: Option<u32>,
@@ -77,16 +79,16 @@ pub(crate) struct StatusArgs {
 /// A part of it.
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum What {
-    /// Everything about one server, and a line for each of its connections
+    /// Show everything about one server, and a line for each connection
     #[command(after_help = "\
-SENT are requests given to the kernel and unanswered, QUEUED those in line behind them.
+SENT counts requests given to the kernel and unanswered, QUEUED those in line behind them.
 
 Example:
   weir status server app 10.0.0.1:9090")]
     Server {
-        /// Its upstream
+        /// Name of the upstream
         upstream: String,
-        /// The server as the configuration calls it
+        /// Name of the server in the configuration
         server: String,
     },
 }

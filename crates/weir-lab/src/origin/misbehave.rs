@@ -135,48 +135,48 @@ const fn name_of(usage: &'static str) -> &'static str {
 /// In the order of [`Kind`].
 const ROWS: [Row; 16] = [
     row(Kind::Refuse, "refuse[=HOW-OFTEN]", "resets connections as soon as they are accepted", &[]),
-    row(Kind::Reset, "reset[=HOW-OFTEN]", "resets the connection upon a request", &[]),
-    row(Kind::HangUp, "hang-up[=HOW-OFTEN]", "closes the connection upon a request", &[]),
-    row(Kind::NoAnswer, "no-answer[=HOW-OFTEN]", "never answers, and keeps the connection", &[]),
+    row(Kind::Reset, "reset[=HOW-OFTEN]", "resets the connection when a request arrives", &[]),
+    row(Kind::HangUp, "hang-up[=HOW-OFTEN]", "closes the connection when a request arrives", &[]),
+    row(Kind::NoAnswer, "no-answer[=HOW-OFTEN]", "never responds, and keeps the connection open", &[]),
     row(
         Kind::Freeze,
         "freeze=MS[:at=MS]",
-        "stands still once, all of it, so long after the first request",
+        "stops completely for MS, once, at this time after the first request",
         &[argument("for", Unit::Time), Argument { key: "at", unit: Unit::Moment, default: Some(0) }],
     )
     .often(None),
-    row(Kind::AnswerEarly, "answer-early[=HOW-OFTEN]", "answers before it reads the body of the request", &[]),
-    row(Kind::Status, "status=CODE[:HOW-OFTEN]", "answers with this status", &[argument("code", Unit::Status)]),
+    row(Kind::AnswerEarly, "answer-early[=HOW-OFTEN]", "responds before it reads the body of the request", &[]),
+    row(Kind::Status, "status=CODE[:HOW-OFTEN]", "responds with this status", &[argument("code", Unit::Status)]),
     row(
         Kind::Stall,
         "stall=MS[:HOW-OFTEN]",
-        "one answer waits, the first if not said how often",
+        "delays a response, only the first one by default",
         &[argument("for", Unit::Time)],
     )
     .often(Some(Often::Once)),
     row(
         Kind::CloseAfter,
         "close-after=N",
-        "closes each connection after N answers, the last says so",
+        "closes each connection after N responses, with Connection: close",
         &[argument("answers", Unit::Count)],
     )
     .often(None),
     row(
         Kind::HangUpAfter,
         "hang-up-after=N",
-        "closes each connection after N answers, without a word",
+        "closes each connection after N responses, without notice",
         &[argument("answers", Unit::Count)],
     )
     .often(None),
-    row(Kind::NoKeepAlive, "no-keep-alive", "closes each connection after an answer, which says so", &[]).often(None),
-    row(Kind::Garble, "garble[=HOW-OFTEN]", "gives a body with a wrong byte", &[]),
+    row(Kind::NoKeepAlive, "no-keep-alive", "closes each connection after a response, with Connection: close", &[]).often(None),
+    row(Kind::Garble, "garble[=HOW-OFTEN]", "sends a body with a wrong byte", &[]),
     row(Kind::ResetMidBody, "reset-mid-body[=HOW-OFTEN]", "resets the connection in the middle of a body", &[]),
     row(Kind::Truncate, "truncate[=HOW-OFTEN]", "closes the connection in the middle of a body", &[]),
-    row(Kind::AnswerTwice, "answer-twice[=HOW-OFTEN]", "gives the answer twice", &[]),
+    row(Kind::AnswerTwice, "answer-twice[=HOW-OFTEN]", "sends the response twice", &[]),
     row(
         Kind::SlowDrip,
         "slow-drip=BYTES:MS[:HOW-OFTEN]",
-        "sends the answer so many bytes at a time, with pauses",
+        "sends the response BYTES at a time, with pauses of MS",
         &[argument("bytes", Unit::Count), argument("pause", Unit::Time)],
     ),
 ];

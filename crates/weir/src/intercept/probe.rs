@@ -22,10 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is probed.
 #[derive(Args, Debug, Clone, Copy)]
 pub(super) struct ProbeArgs {
-    /// Only with check: begin a connection to this server as --probe-from, and say where its answer comes back
+    /// With check only: begin a connection to this server as --probe-from, and report where its
+    /// reply arrives
     #[arg(long, value_name = "ADDRESS:PORT", requires = "probe_from")]
     probe: Option<SocketAddr>,
-    /// The address of a client for it
+    /// Client address for --probe
     #[arg(long, value_name = "ADDRESS", requires = "probe")]
     probe_from: Option<IpAddr>,
 }

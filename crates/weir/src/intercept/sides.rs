@@ -13,35 +13,35 @@ macro_rules! side {
         #[derive(Args, Debug, Default)]
         pub(super) struct $name {
             #[arg(id = concat!($side, "-congestion"), long = concat!($side, "-congestion"), value_name = "NAME")]
-            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr; several, as bbr,cubic, have equal parts [default: the system's]"))]
+            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr; several, such as bbr,cubic, get equal shares [default: the system's]"))]
             pub(super) congestion: Option<String>,
             #[arg(id = concat!($side, "-initcwnd"), long = concat!($side, "-initcwnd"), value_name = "SEGMENTS")]
-            #[arg(help = concat!("Segments that a connection towards ", $towards, " begins with [default: the system's, 10]"))]
+            #[arg(help = concat!("Initial congestion window towards ", $towards, ", in segments [default: the system's, 10]"))]
             #[arg(value_parser = clap::value_parser!(u32).range(INITCWND))]
             pub(super) initcwnd: Option<u32>,
             #[arg(id = concat!($side, "-max-rate"), long = concat!($side, "-max-rate"), value_name = "RATE")]
-            #[arg(help = concat!("The most that is sent on one connection towards ", $towards, ", such as 20Mbit/s"))]
+            #[arg(help = concat!("Highest rate of one connection towards ", $towards, ", such as 20Mbit/s"))]
             max_rate: Option<String>,
             #[arg(id = concat!($side, "-dscp"), long = concat!($side, "-dscp"), value_name = "CODE")]
-            #[arg(help = concat!("The class of service of packets towards ", $towards, ", such as af21"))]
+            #[arg(help = concat!("Class of service of packets towards ", $towards, ", such as af21"))]
             dscp: Option<String>,
             #[arg(id = concat!($side, "-mss"), long = concat!($side, "-mss"), value_name = "BYTES")]
-            #[arg(help = concat!("The longest segment towards ", $towards))]
+            #[arg(help = concat!("Longest segment towards ", $towards))]
             mss: Option<String>,
             #[arg(id = concat!($side, "-send-buffer"), long = concat!($side, "-send-buffer"), value_name = "SIZE")]
-            #[arg(help = concat!("Bytes that the kernel keeps to send towards ", $towards, " [default: as many as it finds useful]"))]
+            #[arg(help = concat!("Kernel buffer for data to ", $towards, " [default: chosen by the kernel]"))]
             send_buffer: Option<String>,
             #[arg(id = concat!($side, "-receive-buffer"), long = concat!($side, "-receive-buffer"), value_name = "SIZE")]
-            #[arg(help = concat!("Bytes that the kernel keeps of what ", $towards, " sent [default: as many as it finds useful]"))]
+            #[arg(help = concat!("Kernel buffer for data from ", $towards, " [default: chosen by the kernel]"))]
             receive_buffer: Option<String>,
             #[arg(id = concat!($side, "-user-timeout"), long = concat!($side, "-user-timeout"), value_name = "TIME")]
-            #[arg(help = concat!("How long what was sent to ", $towards, " may stay unacknowledged"))]
+            #[arg(help = concat!("How long data sent to ", $towards, " may remain unacknowledged"))]
             user_timeout: Option<String>,
             #[arg(id = concat!($side, "-tcp-keepalive"), long = concat!($side, "-tcp-keepalive"), value_name = "TIMES")]
-            #[arg(help = concat!("After how long, how often and how many times in vain ", $towards, " that rest are asked whether they are still there, such as 60s:10s:6, or off"))]
+            #[arg(help = concat!("Idle time, interval and number of keepalive probes to ", $towards, ", such as 60s:10s:6, or off"))]
             tcp_keepalive: Option<String>,
             #[arg(id = concat!($side, "-notsent-low-water"), long = concat!($side, "-notsent-low-water"), value_name = "SIZE")]
-            #[arg(help = concat!("Bytes that the kernel takes before their time to be sent to ", $towards, " has come"))]
+            #[arg(help = concat!("Unsent bytes that the kernel accepts towards ", $towards))]
             notsent_low_water: Option<String>,
         }
 
