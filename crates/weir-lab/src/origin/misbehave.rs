@@ -168,7 +168,8 @@ const ROWS: [Row; 16] = [
         &[argument("answers", Unit::Count)],
     )
     .often(None),
-    row(Kind::NoKeepAlive, "no-keep-alive", "closes each connection after a response, with Connection: close", &[]).often(None),
+    row(Kind::NoKeepAlive, "no-keep-alive", "closes each connection after a response, with Connection: close", &[])
+        .often(None),
     row(Kind::Garble, "garble[=HOW-OFTEN]", "sends a body with a wrong byte", &[]),
     row(Kind::ResetMidBody, "reset-mid-body[=HOW-OFTEN]", "resets the connection in the middle of a body", &[]),
     row(Kind::Truncate, "truncate[=HOW-OFTEN]", "closes the connection in the middle of a body", &[]),
