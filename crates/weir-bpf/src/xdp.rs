@@ -70,7 +70,7 @@ pub enum XdpError {
 impl fmt::Display for XdpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            XdpError::NoInterface(name) => write!(f, "there is no interface {name}"),
+            XdpError::NoInterface(name) => write!(f, "no interface {name}"),
             XdpError::Taken(name) => write!(f, "{name} has an XDP program of somebody else (`ip link show {name}`)"),
             XdpError::NotNative(name) => write!(f, "the driver of {name} can't run XDP programs as it is set up"),
             XdpError::NotPermitted => write!(f, "weir has no CAP_BPF and CAP_NET_ADMIN"),

@@ -108,7 +108,7 @@ pub fn adopt_listener(socket: OwnedFd, backlog: u32) -> io::Result<OwnedFd> {
 
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     let cause = match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => "the port is taken by another program".to_owned(),
+        Some(libc::EADDRINUSE) => "another program uses this port".to_owned(),
         Some(libc::EACCES | libc::EPERM) => {
             format!("no permission: port {} needs the capability CAP_NET_BIND_SERVICE", address.port())
         }

@@ -113,7 +113,7 @@ impl Doors {
         let Some(address) = metrics else { return Ok(None) };
         let failed = |error: io::Error| {
             let why = match error.kind() {
-                io::ErrorKind::AddrInUse => "the port is taken by another program".to_owned(),
+                io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
                 io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need CAP_NET_BIND_SERVICE"),
                 _ => error.to_string(),
             };

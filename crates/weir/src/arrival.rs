@@ -41,13 +41,13 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
         Led::ByRule => None,
         Led::WithoutRule(table) => Some((
             format!(
-                "no rule leads packets of {family} to table {table}, whose route has sockets take those for others"
+                "no rule sends {family} packets to table {table}, whose route delivers foreign packets to local sockets"
             ),
             format!("{ip} rule add fwmark 1 lookup {table}; {marked}"),
         )),
         Led::Nowhere => Some((
             format!(
-                "nothing leads packets of {family} that are for others to sockets of this machine: no such connection is taken"
+                "no route delivers {family} packets for other addresses to sockets of this machine: weir cannot accept such connections"
             ),
             format!("{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; {marked}"),
         )),
@@ -58,8 +58,8 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
 fn share(known: u64) -> Option<(String, String)> {
     (known > 0).then(|| {
         (
-            "netfilter tracks connections here, and both sides of one have the same addresses and ports: unless rules exempt them they share an entry, and a client that soon uses a port again may meet what is left of it".to_owned(),
-            "have it not track them (`notrack`, nft(8)), which is not looked at here, or leave `source` out".to_owned(),
+            "netfilter tracks connections here, and both sides of a connection have the same addresses and ports: unless rules exempt them, they share an entry, and a client that soon reuses a port may meet the old entry".to_owned(),
+            "exempt them from tracking (`notrack`, nft(8); weir does not check this), or remove `source`".to_owned(),
         )
     })
 }

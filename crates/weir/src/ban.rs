@@ -129,7 +129,7 @@ fn list(client: &Client, address: Option<IpAddr>, json: bool) -> Result<(), Fail
     }
     list.bans.retain(|ban| ban.left_seconds > 0);
     if list.bans.is_empty() {
-        terminal::print("nobody is banned\n");
+        terminal::print("no client is banned\n");
         return Ok(());
     }
     let columns: [Column; 4] = [text("WHO"), number("LEFT", 0), number("BANS", 0), text("WHY")];

@@ -105,7 +105,7 @@ pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
         eprintln!("weir bench: configurations and logs are in {}", options.kept(&options.experiment).display());
     }
     if outcome.is_partial {
-        return Err(Failure::Running("weir bench: interrupted: the table has what was complete\n".to_owned()));
+        return Err(Failure::Running("weir bench: interrupted: the table has the complete runs\n".to_owned()));
     }
     Ok(())
 }

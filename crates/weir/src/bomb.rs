@@ -425,7 +425,7 @@ impl BombArgs {
         let targets: Vec<Target> = self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
         let mut target = targets[0].clone();
         if let Some(other) = targets.iter().find(|other| other.host != target.host) {
-            return Err(format!("one run asks one host, and there are {} and {}", target.host, other.host));
+            return Err(format!("one run loads one host, but the URLs have {} and {}", target.host, other.host));
         }
         let tls = self.caller(&targets)?;
         if !self.weight.is_empty() && self.weight.len() != targets.len() {
@@ -502,7 +502,7 @@ impl BombArgs {
             return Err("https:// through a proxy takes a tunnel, which --proxy doesn't make".to_owned());
         }
         if self.use_of.http2 && self.proxy.is_some() {
-            return Err("forward proxies are asked by HTTP/1.1: leave out --http2, or --proxy".to_owned());
+            return Err("requests to a forward proxy use HTTP/1.1: remove --http2 or --proxy".to_owned());
         }
         let client = self.tls.client(is_tls, self.use_of.http2)?;
         client.map(|client| Caller::new(&client, &targets[0].name)).transpose()

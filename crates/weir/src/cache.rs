@@ -232,7 +232,7 @@ fn top(list: &CacheTop, look: Look) -> String {
 
 fn missed(list: &CacheTop, look: Look) -> String {
     if list.missed.is_empty() {
-        return "no server was asked\n".to_owned();
+        return "weir requested nothing from servers\n".to_owned();
     }
     let columns: [Column; 4] = [text("URL"), text("UPSTREAM"), number("MISSES", 0), text("WHY")];
     let row = |one: &MissedKey| {
@@ -284,7 +284,7 @@ mod tests {
         let words = |nth: usize| told.lines().nth(nth).map(|line| line.split_whitespace().collect::<Vec<_>>());
         assert_eq!(words(1).as_deref(), Some(&["https://a.test/me", "app", "1234", "private"][..]), "{told}");
         assert_eq!(words(2).as_deref(), Some(&["https://a.test/me", "app", "~1234", "private"][..]), "{told}");
-        assert_eq!(missed(&CacheTop::default(), look), "no server was asked\n");
+        assert_eq!(missed(&CacheTop::default(), look), "weir requested nothing from servers\n");
         let requests = [("hit", 3), ("miss", 1), ("stale", 0)].map(|(word, count)| (word.to_owned(), count)).into();
         let mut figures = CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
         let told = stats(&Cache { figures: figures.clone(), ..Cache::default() });

@@ -434,7 +434,7 @@ impl Listener {
             let pairs = pairs(&self.kept);
             let materials = materials(&pairs, self.clients.as_ref(), self.ticket_keys.as_ref());
             if let Err(bad) = self.terms.renew(materials) {
-                tell(format!("{bad}; TLS with clients stays as it was before"));
+                tell(format!("{bad}; TLS with clients is unchanged"));
             }
         }
     }

@@ -91,18 +91,19 @@ impl Client {
         let place = place.display();
         if status != StatusCode::OK {
             let error: Error = serde_json::from_str(&text).unwrap_or_default();
-            let message = if error.message.is_empty() { format!("{place} answers {status}") } else { error.message };
+            let message =
+                if error.message.is_empty() { format!("{place} responds with {status}") } else { error.message };
             return Err(Unanswered::Refused(message));
         }
         let version = serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|value| value["version"].as_u64());
         if version != Some(u64::from(VERSION)) {
             let theirs = version.map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
             return Err(Unanswered::Refused(format!(
-                "the weir at {place} speaks {theirs} of the status document, this one {VERSION}; use the program that runs there"
+                "the weir at {place} uses {theirs} of the status document, this program {VERSION}; use the program that runs there"
             )));
         }
         let document = serde_json::from_str(&text)
-            .map_err(|error| Unanswered::Refused(format!("{place} answers what can't be read: {error}")))?;
+            .map_err(|error| Unanswered::Refused(format!("cannot parse the response of {place}: {error}")))?;
         Ok((document, text))
     }
 
@@ -116,7 +117,7 @@ impl Client {
             }
         }
         Err(Unanswered::Away(format!(
-            "no weir answers\n  {}\n  help: is it running? Its `admin` says where the socket is: --admin PATH, or $WEIR_ADMIN",
+            "no running weir found\n  {}\n  help: is it running? Its option `admin` names the socket: --admin PATH, or $WEIR_ADMIN",
             why.join("\n  ")
         )))
     }
@@ -125,9 +126,9 @@ impl Client {
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such socket".to_owned(),
-        ErrorKind::ConnectionRefused => "nobody listens, its weir has ended".to_owned(),
+        ErrorKind::ConnectionRefused => "no process listens there; its weir has ended".to_owned(),
         ErrorKind::PermissionDenied => "belongs to another user; try with sudo".to_owned(),
-        ErrorKind::TimedOut => format!("no answer within {} s", PATIENCE.as_secs()),
+        ErrorKind::TimedOut => format!("no response within {} s", PATIENCE.as_secs()),
         _ => error.to_string(),
     }
 }

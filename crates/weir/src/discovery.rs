@@ -311,7 +311,7 @@ impl Finder {
             let mut looking = looking;
             looking.answer = match asker {
                 Some(asker) => asker.look_up(&looking.name).await,
-                None => Err(Trouble::Failed("there are no name servers")),
+                None => Err(Trouble::Failed("no name servers are known")),
             };
         });
     }

@@ -341,7 +341,7 @@ impl View {
             text.push('\n');
         }
         if is_end && figures.iter().any(|figures| figures.overrun > 0) {
-            text += "weir lab link: packets came faster than they could be read (overrun): this is not what was asked for\n";
+            text += "weir lab link: packets came faster than weir could read them (overrun): the link did not have the requested properties\n";
         }
         text
     }

@@ -51,7 +51,7 @@ impl Leaving {
         let [drain, tunnels] = [drain, tunnels].map(Duration::from_micros);
         let (pid, clients) = (handed.pid, clients(running));
         tell(format_args!(
-            "upgraded: process {pid} takes who is new; clients have {drain:?} here ({clients} connected), tunnels {tunnels:?}"
+            "upgraded: process {pid} accepts new clients; waiting here up to {drain:?} for clients ({clients} connected), {tunnels:?} for tunnels"
         ));
         self.0 = Step::Beside { since: now, until: now + drain, tunnels_until: now + tunnels };
         running.leave_soon();
@@ -62,7 +62,7 @@ impl Leaving {
     pub(crate) fn begin(&mut self, running: &Running, plan: &ShutdownPlan) {
         if self.is_beside() {
             let (now, drain) = (Instant::now(), Duration::from_micros(plan.drain_us));
-            tell(format_args!("told to end: clients and tunnels have {drain:?}"));
+            tell(format_args!("shutting down: waiting up to {drain:?} for clients and tunnels"));
             self.0 = Step::Drain { since: now, until: now + drain };
             return;
         }
@@ -71,7 +71,7 @@ impl Leaving {
         let delay = Duration::from_micros(plan.delay_us);
         let drain = Duration::from_micros(plan.drain_us);
         if !delay.is_zero() {
-            tell(format_args!("leaving: not ready from now on; clients that come are taken for {delay:?} still"));
+            tell(format_args!("shutting down: not ready from now on, accepting new clients for {delay:?}"));
         }
         self.0 = Step::Delay { until: Instant::now() + delay, drain };
         self.go_on(running);
@@ -83,7 +83,7 @@ impl Leaving {
         match self.0 {
             Step::Delay { until, drain } if now >= until => {
                 tell(format_args!(
-                    "draining: nobody new is taken, clients have {drain:?} ({} connected)",
+                    "draining: accepting no new clients, waiting up to {drain:?} for clients ({} connected)",
                     clients(running)
                 ));
                 self.0 = Step::Drain { since: now, until: now + drain };
@@ -92,18 +92,21 @@ impl Leaving {
             Step::Drain { until, since } if now >= until => {
                 let time = until - since;
                 warn(format_args!(
-                    "clients are still there after {time:?} ({} connected); ending them",
+                    "clients are still connected after {time:?} ({} connected); closing them",
                     clients(running)
                 ));
                 self.end(running);
             }
             Step::Beside { since, until, tunnels_until } if now >= until => {
-                tell(format_args!("clients that are still here are ended after {:?}, but for tunnels", until - since));
+                tell(format_args!(
+                    "closing clients that are still connected after {:?}, except tunnels",
+                    until - since
+                ));
                 running.keep_tunnels_only();
                 self.0 = Step::Tunnels { since, until: tunnels_until.max(now) };
             }
             Step::Tunnels { until, since } if now >= until => {
-                warn(format_args!("tunnels are still there after {:?}; ending them", until - since));
+                warn(format_args!("tunnels are still open after {:?}; closing them", until - since));
                 self.end(running);
             }
             _ => {}

@@ -98,7 +98,7 @@ fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
     for word in verb {
         command = command.find_subcommand(word).ok_or_else(|| {
             let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-            Failure::Usage(format!("weir: there is no verb `{word}` here, but {}\n", names.join(", ")))
+            Failure::Usage(format!("weir: unknown verb `{word}`; known: {}\n", names.join(", ")))
         })?;
     }
     Ok(rendered(command))

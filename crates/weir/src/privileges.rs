@@ -51,21 +51,21 @@ pub(crate) fn group(name: &str) -> Result<u32, Account> {
 fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Result<(), Account> {
     let says_more = choice.group.is_some() || choice.privileged_ports;
     if identity.uid == 0 && uid == 0 {
-        let message = "who stays root takes no other group and keeps all ports".to_owned();
+        let message = "a process that remains root keeps its group and may use all ports".to_owned();
         let help = format!("write user \"{}\" alone, or another user", choice.name);
         return if says_more { Err(Account { word: "name", message, help }) } else { Ok(()) };
     }
     let name = &choice.name;
     if uid != 0 && uid != identity.uid {
-        let message = format!("only root can become `{name}`, and this is user {uid}");
+        let message = format!("only root can become `{name}`, but weir runs as user {uid}");
         let help = format!(
-            "start weir as root, or as `{name}` (of systemd: User={name}), or leave `user` out and it stays who it is"
+            "start weir as root, or as `{name}` (systemd: User={name}), or remove `user` to keep the current user"
         );
         return Err(Account { word: "name", message, help });
     }
     if uid != 0 && choice.group.is_some() && gid != identity.gid {
-        let message = format!("only root can take the group {}, and the group of this is {gid}", identity.gid);
-        let help = "start weir as root, or in that group, or leave `group` out".to_owned();
+        let message = format!("only root can take the group {}, but weir runs in group {gid}", identity.gid);
+        let help = "start weir as root, or in that group, or remove `group`".to_owned();
         return Err(Account { word: "group", message, help });
     }
     Ok(())
@@ -111,7 +111,7 @@ impl NewUser {
     pub(crate) fn carry_out(&self, config: &Config, sockets: &weir_worker::Opened) -> Result<(), Failure> {
         let Some((choice, identity)) = &self.0 else { return Ok(()) };
         let failed = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::Privilege(format!("weir: can't go on as user `{}`: {what}: {error}\n", choice.name))
+            Failure::Privilege(format!("weir: cannot continue as user `{}`: {what}: {error}\n", choice.name))
         };
         let Some(identity) = identity else {
             return if geteuid().is_root() {
@@ -141,7 +141,7 @@ impl NewUser {
         for file in files.filter(|file| access(*file, Access::READ_OK).is_err()) {
             let file = file.display();
             warn(format_args!(
-                "user `{name}` can't read {file}: what was read of it stays in force, but reloads fail, and it is not read again when it changes; `chgrp` and `chmod g+r` it and its folder for that user, or restart weir instead"
+                "user `{name}` cannot read {file}: the content that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir instead"
             ));
         }
         let log = config.plan.access_log.as_ref().map(|log| &log.destination);
@@ -153,7 +153,7 @@ impl NewUser {
         {
             let folder = folder.display();
             warn(format_args!(
-                "user `{name}` can't make files in {folder}: whoever rotates the access log has to make the new one for that user (of logrotate: create 0640 {name}), or `chown {name} {folder}`"
+                "user `{name}` cannot create files in {folder}: the program that rotates the access log must create the new file for that user (logrotate: create 0640 {name}), or `chown {name} {folder}`"
             ));
         }
     }
@@ -166,7 +166,7 @@ impl NewUser {
                 if text.contains("access log") && text.contains("Permission denied") =>
             {
                 let path = path.display();
-                Failure::of(code, format!("{text}  help: it is opened as user `{name}`: chown {name} {path}\n"))
+                Failure::of(code, format!("{text}  help: weir opens it as user `{name}`: chown {name} {path}\n"))
             }
             _ => failure,
         }
@@ -184,7 +184,7 @@ impl NewUser {
     pub(crate) fn note(&self) -> Option<String> {
         let is_root = self.0.is_none() && geteuid().is_root();
         is_root.then(|| {
-            "this weir is root, and stays so: user \"NAME\" makes it that user once it has bound its listeners; user \"root\" ends this warning".to_owned()
+            "weir runs as root and remains root: write user \"NAME\" to drop root after binding the listeners; user \"root\" silences this warning".to_owned()
         })
     }
 }
@@ -203,12 +203,12 @@ pub(crate) fn explained(failure: Failure) -> Failure {
 fn way_out(name: &str, text: &str) -> Option<String> {
     if text.contains("CAP_NET_BIND_SERVICE") {
         return Some(format!(
-            "this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it"
+            "weir dropped this capability to run as user `{name}`: restart it with user \"{name}\" privileged-ports=#true to keep the capability"
         ));
     }
     if text.contains("CAP_NET_RAW") {
         return Some(format!(
-            "this weir gave up root to be user `{name}`: restart it, and it keeps CAP_NET_RAW where its configuration needs that"
+            "weir dropped root to run as user `{name}`: restart it, and it keeps CAP_NET_RAW if its configuration needs that"
         ));
     }
     let (what, does) = match text {
@@ -217,7 +217,7 @@ fn way_out(name: &str, text: &str) -> Option<String> {
         _ => ("read the file and enter its folder (chgrp, chmod)", "reads"),
     };
     Some(format!(
-        "this weir gave up root to be user `{name}`: let that user {what}, or restart weir, which {does} as root first"
+        "weir dropped root to run as user `{name}`: let that user {what}, or restart weir, which {does} as root first"
     ))
 }
 

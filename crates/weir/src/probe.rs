@@ -267,7 +267,7 @@ impl View {
 /// Returns the results for people.
 fn last_text(summary: &Summary, interrupted: bool) -> String {
     let clear = if terminal::size().is_some() { CLEAR } else { "" };
-    let so_far = if interrupted { "interrupted; so far:\n" } else { "" };
+    let so_far = if interrupted { "interrupted; results so far:\n" } else { "" };
     format!("{clear}\n{so_far}{}", summary.text())
 }
 

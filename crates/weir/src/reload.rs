@@ -168,7 +168,7 @@ impl fmt::Display for Unwanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Unwanted::Busy => "too many reloads, weights, adds and removes of servers wait already; try again",
-            Unwanted::Upgrading => "a new program is taking over; ask that one when it has",
+            Unwanted::Upgrading => "a new program is taking over; ask the new program after that",
         })
     }
 }
@@ -394,7 +394,7 @@ impl Clerk {
     /// Returns the configuration of the file and its differences, if it can replace the one in force.
     fn look(&self) -> Result<(Config, Vec<String>), Failure> {
         let Some(read) = &self.read else {
-            let text = "weir: this weir runs without a configuration file; there is nothing to read anew\n";
+            let text = "weir: this weir runs without a configuration file; it has nothing to reload\n";
             return Err(Failure::Running(text.to_owned()));
         };
         let config = read()?;
@@ -428,7 +428,7 @@ impl Clerk {
                 tell_lines(lines);
             }
             Err(failure) => {
-                warn("not reloaded, what was in force stays so:");
+                warn("reload failed, keeping the previous configuration:");
                 failure.to_string().lines().for_each(warn);
             }
         }
@@ -489,13 +489,13 @@ impl Clerk {
         let plan = self.plan();
         let Some(upgrader) = &mut self.upgrader else {
             return Err(Failure::Running(
-                "weir: not upgraded: no new program can take over from this one\n".to_owned(),
+                "weir: upgrade failed: no new program can take over from this one\n".to_owned(),
             ));
         };
         let (desk, workers) = (&self.desk, self.workers.handle());
         let done = upgrader.upgrade(number, workers, &plan, || desk.may_commit(), |handed| desk.hand_over(handed));
         if let Err(failure) = &done {
-            warn("no new program has taken over, this one goes on:");
+            warn("upgrade failed, this program continues:");
             failure.to_string().lines().for_each(warn);
         }
         done.map(|()| String::new())
@@ -506,7 +506,7 @@ impl Clerk {
         let slot = slot(&plan, upstream, server).map_err(|(_, message)| ordered(&message))?;
         self.workers.hand_over(&self.desk, plan.weighted(slot, weight))?;
         let said = weight.map_or_else(|| "as configured".to_owned(), |weight| weight.to_string());
-        tell(format_args!("server {upstream} {server} weight {said} by order"));
+        tell(format_args!("server {upstream} {server} weight {said} by command"));
         Ok(String::new())
     }
 

@@ -417,7 +417,7 @@ pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<(
     }
     match socket.bind(&address.into()) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let text = format!("cannot listen on {address}: the port is taken by another program");
+            let text = format!("cannot listen on {address}: another program uses this port");
             Err(io::Error::new(io::ErrorKind::AddrInUse, text))
         }
         // All other causes are reported where the real listener is made.
@@ -490,7 +490,7 @@ fn supervise(
         // The worker's clients and its share of the upstream connections are lost. The other workers cannot replace it;
         // a restart by the service manager can.
         if running.has_ended() && !leaving.has_begun() {
-            alarm("a worker ended by itself; ending the others");
+            alarm("a worker ended unexpectedly; ending the others");
             leaving.end(&running);
         }
         bugs.look(&running);

@@ -79,7 +79,7 @@ impl Waits {
             )
         } else {
             format!(
-                "server {name}: requests wait because it answers fewer a second when it has more at once (`weir status server` says how many); add servers waited={limit} requests={requests} needed={wanted}"
+                "server {name}: requests wait because it answers fewer per second when it has more at once (`weir status server` shows the limit); add servers waited={limit} requests={requests} needed={wanted}"
             )
         })
     }

@@ -87,10 +87,10 @@ pub(crate) fn shield(arguments: &ShieldArgs) -> Result<(), Failure> {
 }
 
 fn status(shield: &Shield, look: Look) -> String {
-    let mode = if shield.observes { "observes only: nobody is refused" } else { "refuses who is over a limit" };
+    let mode = if shield.observes { "observes only and rejects nothing" } else { "rejects clients over a limit" };
     let used = format!("{} of {} places in the table are used", count(shield.used), count(shield.accounts));
     let bans = match (shield.bans.in_force, shield.bans.in_kernel) {
-        (0, _) => "nobody is banned".to_owned(),
+        (0, _) => "no client is banned".to_owned(),
         (banned, Some(in_kernel)) => format!("{} banned, {} of them in the kernel", count(banned), count(in_kernel)),
         (banned, None) => format!("{} banned", count(banned)),
     };
@@ -99,7 +99,7 @@ fn status(shield: &Shield, look: Look) -> String {
 
 fn top(clients: &[ShieldClient], look: Look) -> String {
     if clients.is_empty() {
-        return "nobody owes a limit anything\n".to_owned();
+        return "no client has used any limit lately\n".to_owned();
     }
     let columns: [Column; 6] =
         [text("WHO"), text("LIMIT"), number("USED", 0), number("OPEN", 1), number("REFUSED", 0), number("LAST", 2)];
@@ -152,9 +152,9 @@ mod tests {
         assert_eq!(lines.len(), 3, "{told}");
         assert!(lines[0].starts_with("WHO") && lines[1].contains("100%") && lines[1].ends_with("2s ago"), "{told}");
         assert!(lines[2].contains("25%") && lines[2].ends_with('-'), "{told}");
-        assert_eq!(top(&[], LOOK), "nobody owes a limit anything\n");
+        assert_eq!(top(&[], LOOK), "no client has used any limit lately\n");
         let told = status(&shield, LOOK);
-        assert!(told.starts_with("shield refuses who is over a limit; 213 of "), "{told}");
+        assert!(told.starts_with("shield rejects clients over a limit; 213 of "), "{told}");
         assert!(told.contains("; nobody is banned\n") && told.contains("LIMIT"), "{told}");
         (shield.observes, shield.bans.in_force, shield.bans.in_kernel) = (true, 3, Some(2));
         let told = status(&shield, LOOK);

@@ -259,7 +259,7 @@ impl Means {
         };
         if held.sharing == Sharing::Inherited {
             let why =
-                format!("{why}; no classic BPF: another process has opened the sockets, so their order is not known");
+                format!("{why}; no classic BPF: another process has opened the sockets, so their order is unknown");
             return held.leave_to_hash(why);
         }
         held.why = Some(why);

@@ -459,9 +459,9 @@ impl Book {
         let key = key(plan, slot as usize)?;
         let why = match self.entries.get(&key)?.verdict {
             Verdict::Unfit(Doubt::FailsRehearsal) => "it failed two rehearsals".to_owned(),
-            Verdict::Unfit(doubt) => format!("it did not bear several requests at once ({})", doubt.word()),
+            Verdict::Unfit(doubt) => format!("it could not handle several requests at once ({})", doubt.word()),
             Verdict::Surplus(Some(doubt)) => format!("it gave reason for doubt ({})", doubt.word()),
-            Verdict::Surplus(None) => "it sent an answer too many".to_owned(),
+            Verdict::Surplus(None) => "it sent a surplus response".to_owned(),
         };
         let (upstream, server) = key;
         Some(format!(

@@ -648,7 +648,7 @@ fn an_interrupted_bench_shows_whole_rounds_and_decides_nothing() {
     // One round is complete, and the second has begun.
     let (printed, said, code, page) = interrupted("partial", &words, "  2 nginx");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.ends_with("weir bench: interrupted: the table has what was complete\n"), "{said}");
+    assert!(said.ends_with("weir bench: interrupted: the table has the complete runs\n"), "{said}");
     assert!(printed.contains("Partial: stopped in `c64`"), "{printed}");
     // On a slow machine the second round was also complete before the signal came.
     let whole = said.lines().filter(|line| line.contains(" weir ")).count();

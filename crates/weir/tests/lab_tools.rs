@@ -192,7 +192,10 @@ fn a_signal_ends_a_probe_with_the_results_so_far() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     reader.read_to_string(&mut shown).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "nothing failed");
-    assert!(shown.contains("\ninterrupted; so far:\n3 requests in ") && shown.contains(": 3 answered, "), "{shown}");
+    assert!(
+        shown.contains("\ninterrupted; results so far:\n3 requests in ") && shown.contains(": 3 answered, "),
+        "{shown}"
+    );
     assert!(!shown.contains(['\x1b', '\r']), "no control characters outside of a terminal: {shown}");
     drop(origin);
 }

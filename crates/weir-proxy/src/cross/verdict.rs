@@ -24,7 +24,7 @@ impl Verdict {
         }
     }
 
-    /// What the server did; None: it sent an answer too many.
+    /// What the server did; None: it sent a surplus response.
     pub fn doubt(self) -> Option<Doubt> {
         match self {
             Verdict::Surplus(doubt) => doubt,

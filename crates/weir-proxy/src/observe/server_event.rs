@@ -71,7 +71,7 @@ impl Event {
 }
 
 /// The way to end a demotion without time limit.
-const WAY_OUT: &str = "`weir server clear` after it is mended";
+const WAY_OUT: &str = "`weir server clear` after it is repaired";
 
 /// A change in the words of its upstream.
 struct Told<'a> {
@@ -188,19 +188,19 @@ mod tests {
             (
                 0,
                 What::Demoted(Doubt::Misframing),
-                "server app a:1 gets one request at a time from now on: misframing; `weir server clear` after it is mended",
+                "server app a:1 gets one request at a time from now on: misframing; `weir server clear` after it is repaired",
             ),
             (
                 0,
                 What::Surplus,
                 "server app a:1 gave an answer too many; an earlier answer may have reached the wrong client: one request at a \
-                 time from now on; `weir server clear` after it is mended",
+                 time from now on; `weir server clear` after it is repaired",
             ),
             (
                 1,
                 What::Unfit(Doubt::FailsRehearsal),
                 "server app b:2 does not bear several requests at once (fails-rehearsal, a second time): one request at a time \
-                 from now on; `weir server clear` after it is mended",
+                 from now on; `weir server clear` after it is repaired",
             ),
         ] {
             assert_eq!(line(server, what).as_deref(), Some(expected));

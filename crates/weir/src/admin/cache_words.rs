@@ -14,17 +14,19 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
         Some((scheme, rest)) if ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
             (scheme.to_ascii_lowercase(), rest)
         }
-        Some((scheme, _)) => return Err(format!("`{scheme}` is stored by nobody: write http:// or https://")),
-        None => return Err(format!("`{text}` is no whole URL: write it as https://example.org/page")),
+        Some((scheme, _)) => return Err(format!("the cache stores no `{scheme}`: write http:// or https://")),
+        None => return Err(format!("`{text}` is not a whole URL: write it as https://example.org/page")),
     };
     if text.len() > URL_BYTES_MAX {
         return Err("no URL is that long".to_owned());
     }
     if rest.contains('#') {
-        return Err("what stands behind `#` is never sent: leave it out".to_owned());
+        return Err("the part behind `#` is never sent: remove it".to_owned());
     }
     if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("a URL has no spaces and only ASCII: write others as %XX, as clients send them".to_owned());
+        return Err(
+            "a URL has only ASCII and no spaces: write other characters as %XX, as clients send them".to_owned()
+        );
     }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);

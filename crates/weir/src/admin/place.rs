@@ -115,7 +115,7 @@ fn bind_at(path: &Path) -> Result<(UnixListener, Place), Refused> {
     let listener = listen(path).map_err(refused)?;
     let place = Place::of(path).map_err(refused)?;
     if fs::symlink_metadata(path).map_err(refused)?.mode() & 0o177 != 0 {
-        return Err(Refused(format!("{}: this file system gives everybody access to it", path.display())));
+        return Err(Refused(format!("{}: this file system gives all users access to it", path.display())));
     }
     Ok((listener, place))
 }
@@ -149,7 +149,7 @@ fn make_way(path: &Path) -> Result<(), Refused> {
     }
     let living = |pid: String| {
         Refused(format!(
-            "{name} belongs to a weir that runs{pid}; give this one its own with --admin PATH, or say --admin off"
+            "{name} belongs to a running weir{pid}; give this one its own socket with --admin PATH, or use --admin off"
         ))
     };
     match connect(path) {

@@ -157,7 +157,7 @@ impl Routes {
                 Some(command) => self.order(upstream, server, command),
                 None => {
                     let message =
-                        format!("a server can be told: drain, disable, enable, clear, add or remove, not `{order}`");
+                        format!("unknown command `{order}`: a server can drain, disable, enable, clear, add or remove");
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
             },
@@ -259,7 +259,7 @@ impl Routes {
             reload::Answer::Done(reload::Outcome { code, text }) => {
                 Ok(json(StatusCode::OK, &JobStatus { done: true, code, text, ..status }))
             }
-            reload::Answer::Unknown => Err(refusal(StatusCode::NOT_FOUND, "unknown-job", "nobody knows this job")),
+            reload::Answer::Unknown => Err(refusal(StatusCode::NOT_FOUND, "unknown-job", "unknown job")),
         }
     }
 
@@ -310,7 +310,7 @@ impl Routes {
         let for_s = for_s.ok_or_else(|| bad("`for` is missing: how many seconds, up to ten years"))?;
         let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(|NeverBanned(why)| {
             let message =
-                format!("{block} is not banned: there is one in it who is {why}; --force bans it all the same");
+                format!("{block} is not banned: it contains an address that is {why}; --force bans it anyway");
             refusal(StatusCode::CONFLICT, "never-banned", message)
         })?;
         Ok(json(StatusCode::OK, &BanList { version: VERSION, bans: vec![ban(&added)], never: None }))
@@ -320,7 +320,7 @@ impl Routes {
         let of = whom.map(|whom| self.facts.bans.block(whom).ok_or_else(|| no_address(whom))).transpose()?;
         let freed = self.facts.bans.remove(of);
         if let (Some(of), true) = (of, freed.is_empty()) {
-            let message = format!("nobody in {of} is banned by a ban of his own; `weir ban list` says who is");
+            let message = format!("no bans within {of}; `weir ban list` shows all bans");
             return Err(refusal(StatusCode::NOT_FOUND, "not-banned", message));
         }
         let bans = freed.iter().map(|block| Ban { network: block.to_string(), ..Ban::default() }).collect();
@@ -344,7 +344,7 @@ impl Routes {
         let reader = self.reader();
         let plan = reader.plan();
         let Some(shield) = &plan.shield else {
-            let message = "the configuration has no `shield`: there are no limits";
+            let message = "the configuration has no `shield`, so it has no limits";
             return Err(refusal(StatusCode::NOT_FOUND, "no-shield", message));
         };
         if let Some(name) = limit.as_ref().filter(|name| !shield.limits.iter().any(|limit| *limit.name == ***name)) {
@@ -428,7 +428,7 @@ fn ban(shown: &Shown) -> Ban {
 }
 
 fn no_address(whom: &str) -> Refusal {
-    let message = format!("`{whom}` is no address and no range such as 192.0.2.0/24 or 2001:db8::/48");
+    let message = format!("`{whom}` is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/48");
     refusal(StatusCode::BAD_REQUEST, "bad-address", message)
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Known<'a> {
 /// Returns why a request is rejected; None: it is not.
 pub(super) fn refused(meant: Meant, uri: &Uri, headers: &HeaderMap, known: Known<'_>) -> Option<String> {
     if is_embedded(headers) {
-        return Some("a page of another site has asked for this".to_owned());
+        return Some("a page of another site sent this request".to_owned());
     }
     let named = headers.get_all(HOST).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     let all = named.chain(uri.authority().map(|authority| authority.as_str().into()));
@@ -48,7 +48,7 @@ pub(super) fn refused(meant: Meant, uri: &Uri, headers: &HeaderMap, known: Known
     }
     let shown: String = foreign.chars().take(SHOWN_MAX).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
     Some(format!(
-        "a browser asks for `{shown}`, a name that anybody may have led here; ask for the address, or write `metrics-hosts \"{shown}\"`"
+        "a browser requested the host `{shown}`, a name that another site may have pointed here; use the address, or write `metrics-hosts \"{shown}\"`"
     ))
 }
 

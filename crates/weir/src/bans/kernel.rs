@@ -161,9 +161,9 @@ impl Kernel {
         }
         let why = &is.1;
         let said = match &self.table {
-            Some(table) if why.is_empty() => format!("the kernel drops packets of who is banned: {}", table.place()),
-            Some(table) => format!("the kernel drops packets of who is banned: {} ({why})", table.place()),
-            None => format!("bans are kept by weir alone, which resets who is banned when he connects: {why}"),
+            Some(table) if why.is_empty() => format!("the kernel drops packets of banned clients: {}", table.place()),
+            Some(table) => format!("the kernel drops packets of banned clients: {} ({why})", table.place()),
+            None => format!("weir alone enforces bans, and resets connections of banned clients: {why}"),
         };
         self.told = Some(is);
         Some(said)

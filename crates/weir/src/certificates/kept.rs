@@ -54,7 +54,7 @@ pub(super) trait Source {
 impl Source for Files {
     type Value = Pair;
 
-    const STAYS: &'static str = "the certificate stays as it was before";
+    const STAYS: &'static str = "the previous certificate remains in force";
 
     fn files(&self) -> Vec<&Path> {
         vec![&self.certificate, &self.key]
@@ -119,7 +119,7 @@ impl Source for WantedOfClients {
 
     fn told(&self, trust: &ClientTrust) -> String {
         let (file, count, lists) = (self.authorities.display(), trust.authorities, trust.lists);
-        format!("read what clients are judged by in {file} again: {count} certificates, {lists} revocation lists")
+        format!("reread the CA file for client certificates, {file}: {count} certificates, {lists} revocation lists")
     }
 
     fn age(trust: &ClientTrust, now: i64) -> Age {
@@ -160,7 +160,7 @@ pub(super) struct OcspFile(pub(super) PathBuf);
 impl Source for OcspFile {
     type Value = Staple;
 
-    const STAYS: &'static str = "what clients got before they still get";
+    const STAYS: &'static str = "clients still get the previous response";
 
     fn files(&self) -> Vec<&Path> {
         vec![&self.0]

@@ -107,7 +107,7 @@ fn files_that_change_are_read_again() {
         std::fs::write(&one.1, text).unwrap();
         assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
         let told = look(&mut certificates, now());
-        assert!(told.len() == 1 && told[0].contains("stays as it was before"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("the previous certificate remains in force"), "{told:?}");
         assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
         assert!(board.shown()[0].problem.as_ref().is_some_and(|problem| problem.contains("no private key")));
     }

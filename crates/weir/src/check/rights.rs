@@ -43,7 +43,7 @@ fn needed_from(plan: &Plan, unprivileged_from: u16) -> Vec<Right> {
     if let Some(ban) = bans.filter(|ban| ban.via != BanVia::User) {
         let is_xdp = matches!(ban.via, BanVia::Xdp(_));
         let what = if is_xdp { "`ban` by `via=\"xdp\"`" } else { "`ban`, to have the kernel drop packets" };
-        let without = Some("whoever is banned is reset by weir when he connects, which costs more");
+        let without = Some("weir itself resets connections of banned clients, which costs more");
         rights.push(Right { capability: "CAP_NET_ADMIN", what: what.to_owned(), without });
         if is_xdp {
             let without = Some("a table of nftables drops the packets instead");

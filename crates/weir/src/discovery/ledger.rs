@@ -190,7 +190,7 @@ impl Name {
         let [min, max] = [plan.ttl_min_us, plan.ttl_max_us].map(Duration::from_micros);
         let ttl = answer.ttl.clamp(min, max.max(min));
         self.due = now + if answer.is_whole { ttl } else { ttl.min(RETRY_MAX) };
-        was_lost.then(|| News::Back(format!("{text} can be looked up again")))
+        was_lost.then(|| News::Back(format!("resolved {text} again")))
     }
 
     fn failed(&mut self, text: &str, trouble: &Trouble, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
@@ -210,13 +210,13 @@ impl Name {
             };
         let before = self.problem.replace(trouble.text());
         let stays = match (self.addresses.len(), trouble) {
-            (0, _) => "it has no server until it can be".to_owned(),
-            (_, Trouble::Failed(_)) => "what is known stays in use".to_owned(),
+            (0, _) => "it has no server until the look-up succeeds".to_owned(),
+            (_, Trouble::Failed(_)) => "known addresses remain in use".to_owned(),
             (_, Trouble::Nothing(..)) => {
-                format!("what is known stays in use for {} s", hold(plan).as_secs_f64())
+                format!("known addresses remain in use for {} s", hold(plan).as_secs_f64())
             }
         };
-        before.is_none().then(|| News::Lost(format!("{text} can't be looked up: {}; {stays}", trouble.text())))
+        before.is_none().then(|| News::Lost(format!("cannot resolve {text}: {}; {stays}", trouble.text())))
     }
 
     /// Notes which addresses are missing from a result.

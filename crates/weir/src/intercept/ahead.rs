@@ -156,8 +156,8 @@ impl Ahead {
         let ask = move || {
             if let Err(error) = weir_io::forgo_network().and_then(|()| run(&stop)) {
                 let instead = match connect {
-                    Connect::Syn => "servers are asked when their clients are accepted, and no sooner",
-                    _ => "clients are told \"connected\" before their servers are asked",
+                    Connect::Syn => "weir connects to servers only after it has accepted their clients",
+                    _ => "weir accepts clients before it connects to their servers",
                 };
                 warn(format_args!("{instead}: {error}"));
             }

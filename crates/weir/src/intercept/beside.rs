@@ -38,9 +38,10 @@ impl Beside {
                     side.beside = Some(index);
                     indices.push(index);
                 }
-                Err(why) => {
-                    tell(format_args!("{}: {why}; what weir sends there is received once more before", side.name))
-                }
+                Err(why) => tell(format_args!(
+                    "{}: {why}; packets that weir sends there pass through the stack twice",
+                    side.name
+                )),
             }
         }
         Beside { interfaces: namespace.enter(|| Interfaces::here().ok()).ok().flatten(), indices }
@@ -74,7 +75,7 @@ fn make(
     match link.layer {
         // A macvlan on it would belong to the interface below, and bypass the programs of this one.
         Layer::Macvlan => return Err("it is a macvlan itself".into()),
-        Layer::Bridge => return Err("it is a bridge, which would have to receive all".into()),
+        Layer::Bridge => return Err("it is a bridge, which would have to receive all packets".into()),
         Layer::Other if !link.is_ethernet() => return Err("it is not Ethernet".into()),
         Layer::Other => {}
     }

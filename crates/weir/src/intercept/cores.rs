@@ -74,8 +74,9 @@ fn alone(card: &Card) -> Option<Judgement> {
     let Card { name, is_virtual, lower, queues, rss, .. } = card;
     if *is_virtual && !lower.is_empty() {
         let lower = lower.join(" and ");
-        let what =
-            format!("{name} is no card: what it receives comes by {lower}, whose queues decide, and is not judged");
+        let what = format!(
+            "{name} is not a card: its packets arrive through {lower}, whose queues decide; weir cannot judge them"
+        );
         return Some(Judgement::new(what, vec![format!("ethtool -x {}", lower.replace(" and ", " ; ethtool -x "))]));
     }
     if *is_virtual {
@@ -91,8 +92,9 @@ fn alone(card: &Card) -> Option<Judgement> {
             vec![format!("ethtool -L {name} combined N  # if `ethtool -l {name}` says that it can have more")],
         ));
     }
-    let what =
-        format!("the driver of {name} does not tell how its {queues} queues are chosen (RSS), so that can't be judged");
+    let what = format!(
+        "the driver of {name} does not report how it chooses among its {queues} queues (RSS), so weir cannot judge that"
+    );
     rss.is_none().then(|| Judgement::new(what, Vec::new()))
 }
 

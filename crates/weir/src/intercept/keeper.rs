@@ -132,7 +132,7 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
                 warn(format_args!("new connections pass by for a while: {} (ListenDrops)", Why::Flooded.word()));
             }
             Some(Why::Stuck) => warn(format_args!("new connections pass by: {}", Why::Stuck.word())),
-            None => tell("new connections are taken again"),
+            None => tell("weir intercepts new connections again"),
         }
     }
     let until = Instant::now() + LAST_PATIENCE;
@@ -141,8 +141,8 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     }
     if let Ok(Taken { taken, passed_by, with_options, changed, unserved }) = intercept.taken() {
         tell(format_args!(
-            "{taken} connections were taken; {passed_by} passed by, {with_options} for their options, {changed} for NAT, \
-             {unserved} because weir did not run"
+            "intercepted {taken} connections; {passed_by} bypassed weir, {with_options} for their options, \
+             {changed} for NAT, {unserved} because weir did not run"
         ));
     }
     drop(intercept);

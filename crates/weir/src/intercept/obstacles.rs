@@ -75,7 +75,7 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.obstacles.iter().try_for_each(|(what, help)| writeln!(f, "error: {what}\n  help: {help}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
-        if self.is_clear() { writeln!(f, "nothing stands in the way") } else { Ok(()) }
+        if self.is_clear() { writeln!(f, "no obstacles found") } else { Ok(()) }
     }
 }
 
@@ -100,14 +100,14 @@ pub(super) fn look(route: &Route) -> Found {
     }
     if route.client == route.server {
         found.obstacle(
-            format!("{} is both sides: which packets are clients' could not be told", route.client),
-            "name the interface that clients' packets come by, and the one that they leave by",
+            format!("{} is both sides: weir could not tell which packets come from clients", route.client),
+            "name the interface on which packets from clients arrive, and the interface on which they leave",
         );
     }
     let [client, server] = [&route.client, &route.server].map(|name| interface(&mut found, name));
     if server.is_some_and(|link| !link.is_ethernet()) {
         found.obstacle(
-            format!("{} is not Ethernet: packets can't be taken where they leave by it", route.server),
+            format!("{} is not Ethernet: weir cannot intercept packets that leave there", route.server),
             "a tunnel or ppp can be the client side only",
         );
     }
@@ -119,7 +119,7 @@ pub(super) fn look(route: &Route) -> Found {
     }
     if weir_bpf::Intercept::is_at(&route.server) {
         found.notes.push(format!(
-            "another `weir intercept` takes connections that leave by {}: those to ports that both name are taken by the one that started later",
+            "another `weir intercept` intercepts connections that leave by {}: for ports that both name, the later one gets the connections",
             route.server
         ));
     }
@@ -130,7 +130,7 @@ pub(super) fn look(route: &Route) -> Found {
         && let Err(error) = Tun::probe()
     {
         found.obstacle(
-            format!("there are no TUN devices to read first packets: {TUN_DEVICE}: {error}"),
+            format!("no TUN devices to read first packets: {TUN_DEVICE}: {error}"),
             "`modprobe tun` may help, or leave --connect out",
         );
     }
@@ -148,7 +148,7 @@ fn interface(found: &mut Found, name: &str) -> Option<Link> {
         let known: Vec<String> = fs::read_dir("/sys/class/net")
             .map(|all| all.filter_map(|one| one.ok()?.file_name().into_string().ok()).collect())
             .unwrap_or_default();
-        found.obstacle(format!("there is no interface {name}"), format!("this machine has {}", known.join(", ")));
+        found.obstacle(format!("no interface {name}"), format!("this machine has {}", known.join(", ")));
         return None;
     };
     let link = interfaces.link(index).ok()?;
@@ -166,8 +166,9 @@ fn forwarding(found: &mut Found, client: &str) {
     };
     match (is_on("ipv4"), is_on("ipv6")) {
         (false, false) => {
-            let what =
-                format!("this machine does not forward what comes by {client}, so there are no connections to take");
+            let what = format!(
+                "this machine does not forward packets that arrive on {client}, so weir has no connections to intercept"
+            );
             found.obstacle(what, "sysctl net.ipv4.ip_forward=1, and for IPv6 net.ipv6.conf.all.forwarding=1");
         }
         (false, true) => found.notes.push("IPv4 is not forwarded: sysctl net.ipv4.ip_forward=1".to_owned()),

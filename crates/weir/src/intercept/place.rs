@@ -160,7 +160,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     if beside.is_any() {
         let leave = || intercept.leave(&mut programs, INSIDE);
         if let Err(why) = namespace.enter(leave).map_err(kernel("can't enter the namespace"))? {
-            tell(format_args!("what weir sends is received once more before it leaves: {why}"));
+            tell(format_args!("packets that weir sends pass through the stack twice before they leave: {why}"));
         }
     }
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();

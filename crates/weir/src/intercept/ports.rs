@@ -31,11 +31,14 @@ pub(super) fn in_order(mut ports: Vec<u16>, http: &[u16]) -> Result<Vec<u16>, Fa
         }
     }
     if ports.len() > MAX {
-        return Err(Failure::Usage(format!("weir: --ports: {} ports, and at most {MAX} can be taken\n", ports.len())));
+        return Err(Failure::Usage(format!(
+            "weir: --ports: {} ports, but weir can intercept at most {MAX}\n",
+            ports.len()
+        )));
     }
     if let Some(port) = http.iter().find(|port| !ports.contains(port)) {
         let text =
-            format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
+            format!("weir: --http {port}: weir does not intercept that port\n  help: name it in --ports as well\n");
         return Err(Failure::Usage(text));
     }
     ports.sort_unstable();

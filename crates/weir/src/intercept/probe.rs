@@ -53,7 +53,7 @@ impl ProbeArgs {
             return wrong(format!("--probe {server} --probe-from {client}: one is IPv4, and the other is IPv6"));
         }
         if server.port() == 0 || server.ip().is_unspecified() || client.is_unspecified() {
-            return wrong(format!("--probe {server} --probe-from {client}: nobody has such an address"));
+            return wrong(format!("--probe {server} --probe-from {client}: no machine has such an address"));
         }
         Ok(Some(Ends { server, client }))
     }
@@ -83,11 +83,11 @@ impl Found {
                 let name = name.unwrap_or_else(|| format!("interface {}", answer.interface));
                 let said = if answer.is_refusal { "refuses" } else { "accepts" };
                 if name == route.server {
-                    self.note(format!("{server} {said} {client}, and its answer came back by {name}"));
+                    self.note(format!("{server} {said} {client}, and its reply came back by {name}"));
                 } else {
                     self.obstacle(
-                        format!("{server} {said} {client}, but its answer came back by {name}, not by {}", route.server),
-                        "its connections can't be taken: name the interface that leads there and back as --server-side, or mend the routes",
+                        format!("{server} {said} {client}, but its reply came back by {name}, not by {}", route.server),
+                        "weir cannot intercept its connections: name the interface that leads there and back as --server-side, or repair the routes",
                     );
                 }
             }
@@ -96,7 +96,7 @@ impl Found {
 }
 
 const NO_BEGINNING: &str =
-    "run as root; `ip route get` of the server has to lead by --server-side, where somebody has to be there";
+    "run as root; `ip route get` of the server has to lead through --server-side, and a machine has to respond there";
 
 /// Returns the first reply that arrives at this machine.
 fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {

@@ -94,8 +94,10 @@ impl Claim {
             }
         };
         let note = problem.filter(|problem| self.said.as_ref() != Some(problem)).map(|problem| {
-            let note =
-                format!("{}: no lock can be had ({problem}): no other program may be told to keep it", path.display());
+            let note = format!(
+                "{}: cannot lock it ({problem}): make sure that no other program keeps this file",
+                path.display()
+            );
             self.said = Some(problem);
             note
         });

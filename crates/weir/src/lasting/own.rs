@@ -34,11 +34,14 @@ fn judge(about: &Metadata, us: u32) -> Result<(), String> {
     let owner = about.uid();
     if owner != us && owner != 0 {
         return Err(format!(
-            "it belongs to user {owner}, and weir is user {us}: whoever can write it speaks for weir; `chown {us}` it if it is weir's, or remove it"
+            "it belongs to user {owner}, but weir runs as user {us}: a user who can write it speaks for weir; `chown {us}` it if it is weir's, or remove it"
         ));
     }
     if about.mode() & 0o022 != 0 {
-        return Err(format!("others may write it (mode {:o}): `chmod 600` it if nobody has", about.mode() & 0o777));
+        return Err(format!(
+            "others may write it (mode {:o}): `chmod 600` it if no other user has written it",
+            about.mode() & 0o777
+        ));
     }
     Ok(())
 }

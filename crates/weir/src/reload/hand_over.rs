@@ -145,7 +145,7 @@ impl Workers {
     ) -> Result<(), Failure> {
         let failed = |why: &str| Failure::Running(format!("weir: {why}\n"));
         if self.handle.is_ending() {
-            return Err(failed("this weir is ending"));
+            return Err(failed("this weir is shutting down"));
         }
         let server_seals = self.seals.clone();
         let before = Arc::clone(&desk.lock().current.plan);
@@ -189,7 +189,7 @@ impl Workers {
             warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
         }
         silent.map_or(Ok(()), |worker| {
-            let text = format!("worker {worker} did not come to it within {} s; try again", PATIENCE.as_secs());
+            let text = format!("worker {worker} did not apply the change within {} s; try again", PATIENCE.as_secs());
             Err(failed(&text))
         })
     }

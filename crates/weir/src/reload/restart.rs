@@ -43,16 +43,16 @@ impl Fixed {
                 all.push(Refused { what: format!("`{what}`"), why });
             }
         };
-        check(self.workers == new.workers, "workers", "threads and what they share are made at the start");
+        check(self.workers == new.workers, "workers", "weir creates threads and their shared state at the start");
         check(self.io == new.io, "io", "the driver is chosen at the start");
         check(self.pinning == new.pinning, "pinning", "workers are bound to their cores at the start");
-        let why = "what the kernel is to do with connections is prepared at the start";
+        let why = "weir sets up the distribution of connections in the kernel at the start";
         check(self.accept_by == new.accept_by, "accept-by", why);
         check(self.admin == new.admin, "admin", "the socket is opened at the start");
         check(self.metrics == new.metrics, "metrics", "the listener is opened at the start");
-        check(self.user == new.user, "user", "who weir is, is decided at the start");
+        check(self.user == new.user, "user", "weir changes its user at the start");
         let log = |plan: &Plan| plan.access_log.as_ref().map(|log| log.destination.clone());
-        let why = "whether there is a log, and where it goes, is decided at the start; its format can change";
+        let why = "weir decides at the start whether and where it writes a log; its format can change";
         check(log(plan) == log(&config.plan), "access-log destination", why);
         let accounts = |plan: &Plan| plan.shield.as_ref().map(|shield| shield.seed.accounts());
         let same = accounts(plan).zip(accounts(&config.plan)).is_none_or(|(old, new)| old == new);
@@ -70,14 +70,17 @@ fn forward(old: Option<&ForwardPlan>, new: Option<&ForwardPlan>) -> Vec<Refused>
     let refused = |what: &str, why| vec![Refused { what: format!("`{what}`"), why }];
     let (Some(old), Some(new)) = (old, new) else {
         let same = old.is_none() && new.is_none();
-        return if same { Vec::new() } else { refused("forward", "what resolves names is made at the start") };
+        return if same { Vec::new() } else { refused("forward", "weir sets up the resolver at the start") };
     };
     let mut all = Vec::new();
     if old.users != new.users {
-        all.extend(refused("forward users", "the file is opened at the start; what is in it is read again by itself"));
+        all.extend(refused(
+            "forward users",
+            "weir opens the file at the start; it rereads the content when it changes",
+        ));
     }
     if old.resolvers != new.resolvers {
-        all.extend(refused("forward resolver", "what resolves names is made at the start"));
+        all.extend(refused("forward resolver", "weir sets up the resolver at the start"));
     }
     all
 }

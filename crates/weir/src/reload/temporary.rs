@@ -36,7 +36,7 @@ impl Added {
         let server = parse_server(address, options)?;
         if server.is_name() {
             return Err(format!(
-                "`{address}` is a name, which stands for servers that come and go by themselves: write it into the configuration and \
+                "`{address}` is a name, whose servers change over time: write it into the configuration and \
                  `weir reload`, or add an address (10.0.0.1:80) or a socket (unix:PATH)"
             ));
         }
@@ -57,7 +57,7 @@ pub(super) fn lines(plan: &Plan, wanted: &Plan) -> Vec<String> {
         for server in servers {
             let there = after.iter().find_map(|plan| present(plan, &server.name));
             let what = match there {
-                None if after.is_empty() => "goes with it".to_owned(),
+                None if after.is_empty() => "is removed with it".to_owned(),
                 Some(there) if !there.temporary => format!("{} now", origin(wanted, &upstream, there)),
                 _ => continue,
             };
@@ -85,7 +85,7 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     }
     if let Some(there) = all.iter().find_map(|plan| plan.present().find(|one| one.address == Location::Destination)) {
         return Err(format!(
-            "upstream `{upstream}` leads to where each client has connected to (`{}`), and nobody can be beside that\n  help: name another upstream",
+            "upstream `{upstream}` forwards each client to its original destination (`{}`), and cannot have other servers\n  help: name another upstream",
             there.name
         ));
     }
@@ -101,8 +101,8 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     let slots: usize = living.map(|plan| plan.present().filter(|server| server.temporary).count()).sum();
     if slots + all.len() > TEMPORARY_MAX {
         return Err(format!(
-            "there is no room for another temporary server: there may be {TEMPORARY_MAX}, where one counts for each `pool` that routes use \
-             its upstream with\n  help: write those that are to stay into the \
+            "no room for another temporary server: the limit is {TEMPORARY_MAX}, and a server counts once for \
+             each `pool` with which routes use its upstream\n  help: write permanent servers into the \
              configuration and `weir reload`, or `weir server remove` others"
         ));
     }
@@ -127,13 +127,13 @@ pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str
     };
     if !found.temporary {
         let out = match place(plan, upstream, found) {
-            Place::Configuration => "take it out of the file and `weir reload`".to_owned(),
-            Place::Name => format!("it goes by itself when `{}` has that address no more", found.written),
-            Place::File(file) => format!("take it out of `{file}`, which is read again by itself"),
+            Place::Configuration => "remove it from the file and `weir reload`".to_owned(),
+            Place::Name => format!("weir removes it when `{}` no longer has that address", found.written),
+            Place::File(file) => format!("remove it from `{file}`, which weir rereads when it changes"),
         };
         return Err(format!(
-            "server `{server}` of upstream `{upstream}` can't be removed, only what `weir server add` has added: it {}\n  help: {out}; \
-             `weir server drain {upstream} {server}` gives it nothing new",
+            "server `{server}` of upstream `{upstream}` cannot be removed, because `weir server add` did not add it: it {}\n  help: {out}; \
+             `weir server drain {upstream} {server}` sends it no new requests",
             origin(plan, upstream, found)
         ));
     }
@@ -147,7 +147,7 @@ fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, St
     let forward = plan.forward.as_ref().and_then(|forward| plan.upstreams.get(forward.upstream));
     if forward.is_some_and(|forward| forward.name == name) {
         return Err(format!(
-            "`{name}` is the forward proxy, whose servers are what clients ask for\n  help: `allow` and `deny` of `forward` say which"
+            "`{name}` is the forward proxy, whose servers are the destinations of clients\n  help: `allow` and `deny` of `forward` select them"
         ));
     }
     let living = || plan.upstreams.iter().filter(|plan| !plan.is_retired());

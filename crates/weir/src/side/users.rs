@@ -76,7 +76,7 @@ impl Users {
         let mut bytes = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         let mut users = parse(&bytes, path, before).map_err(|mut bad| {
-            let way_out = format!("write a line anew with `weir passwd {} NAME`, or delete it", path.display());
+            let way_out = format!("rewrite a line with `weir passwd {} NAME`, or delete it", path.display());
             bad.0.push(way_out);
             bad
         })?;
@@ -162,7 +162,7 @@ fn parse(bytes: &[u8], path: &Path, before: &Users) -> Result<Users, BadUsers> {
 
 fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
     let Some((name, hash)) = line.split_once(':') else {
-        return Err("there is no colon between a name and a hash".to_owned());
+        return Err("a colon is missing between a name and a hash".to_owned());
     };
     if let Some(error) = name_error(name) {
         return Err(error);
@@ -202,7 +202,7 @@ impl Source {
     pub(crate) fn note(&self) -> Option<String> {
         let path = self.path.display();
         let note =
-            format!("everybody on this host may read the hashed passwords in {path}; `chmod o= {path}` ends that");
+            format!("all users of this host may read the hashed passwords in {path}; `chmod o= {path}` prevents that");
         self.now.is_open.then_some(note)
     }
 

@@ -223,7 +223,7 @@ impl Book {
         let path = &wish.plan.path;
         let removed = match file::remove_last(path) {
             Ok(()) => "it is removed".to_owned(),
-            Err(error) => format!("remove it, or what was purged comes back at the next start: {error}"),
+            Err(error) => format!("remove it, or purged responses return at the next start: {error}"),
         };
         self.told(&wish, Some(format!("the snapshot {} can't be kept up to date: {error}; {removed}", path.display())));
     }

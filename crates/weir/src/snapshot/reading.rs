@@ -64,7 +64,7 @@ impl Snapshots {
         };
         let damage = flaw.map(|flaw| {
             let (at, left) = (records.offset(), preface.answers.saturating_sub(counts.all()));
-            format!("the snapshot {path}: {flaw}, at byte {at}; {left} answers from there on are left out")
+            format!("the snapshot {path}: {flaw}, at byte {at}; skipped {left} responses from there on")
         });
         tell(format_args!("{} answers of {path} are stored again{}", counts.kept, counts.others()));
         let mut book = self.lock();
@@ -81,12 +81,10 @@ impl Snapshots {
         let mut file = file::open(&wish.plan.path)?;
         let preface = file::preface(&mut file)?;
         if preface.rules != wish.rules {
-            return Err(Refused::Unusable(
-                "`cache` of a route, or what it does with requests, was another one".to_owned(),
-            ));
+            return Err(Refused::Unusable("`cache` of a route, or its changes to requests, were different".to_owned()));
         }
         if preface.written_us > wall_us() {
-            let why = "it is of a time to come: nobody knows how old its answers are when the clock is set back";
+            let why = "it was written in the future: the age of its responses is unknown after the clock was set back";
             return Err(Refused::Unusable(why.to_owned()));
         }
         let mut book = self.lock();
@@ -96,7 +94,7 @@ impl Snapshots {
         book.is_read = true;
         book.flush();
         if book.last.is_none() {
-            return Err(Refused::Unusable("what became invalid can't be put behind it".to_owned()));
+            return Err(Refused::Unusable("weir cannot append later invalidations to it".to_owned()));
         }
         let (changed, _) = file::changes(&mut file, &preface)?;
         Ok((At { file, at: PREFACE_BYTES as u64 }, preface, changed))

@@ -139,9 +139,9 @@ fn trust(server: &document::Server) -> String {
             format!("not pipelined for {}: {}", span(penalty), server.penalty_for.as_deref().unwrap_or("doubt"))
         }
         "surplus" => lasting_doubt(server),
-        "earning" => "earning it: not pipelined yet".to_owned(),
-        "clean" => "clean so far: not pipelined before it was rehearsed".to_owned(),
-        "unfit" => "does not bear several requests at once: not pipelined until it is cleared".to_owned(),
+        "earning" => "earning trust: not pipelined yet".to_owned(),
+        "clean" => "clean so far: not pipelined before its rehearsal".to_owned(),
+        "unfit" => "cannot handle several requests at once: not pipelined until it is cleared".to_owned(),
         word => word.to_owned(),
     };
     format!("{word}; depth {}", server.depth)
@@ -151,8 +151,8 @@ fn trust(server: &document::Server) -> String {
 pub(crate) fn fresh(fresh: &document::Fresh) -> String {
     let way = match fresh.in_force {
         0 => "kept connections are used".to_owned(),
-        all if all == fresh.workers => "each request has a connection of its own".to_owned(),
-        some => format!("each request has a connection of its own on {some} of {} workers", fresh.workers),
+        all if all == fresh.workers => "each request has its own connection".to_owned(),
+        some => format!("each request has its own connection on {some} of {} workers", fresh.workers),
     };
     let known = |us: Option<u64>| if us.is_some() { time(us) } else { "unknown".to_owned() };
     format!("{way}: p99 to the first byte {} kept, {} fresh", known(fresh.kept_p99_us), known(fresh.fresh_p99_us))
@@ -161,7 +161,7 @@ pub(crate) fn fresh(fresh: &document::Fresh) -> String {
 /// Returns how many requests a server gets at once, and why.
 pub(crate) fn limit(limit: &document::ConcurrencyLimit) -> String {
     let document::ConcurrencyLimit { requests, before, gain_percent } = limit;
-    format!("{requests} requests at once, learned: {gain_percent} % more answers a second than with {before}")
+    format!("{requests} requests at once, learned: {gain_percent} % more responses per second than with {before}")
 }
 
 /// Returns counts with their names, without those that are 0.
@@ -174,10 +174,10 @@ fn listed(counts: impl Iterator<Item = (String, u64)>) -> String {
 fn class(class: &document::Class) -> Row {
     let sharing = match class.sharing.as_str() {
         "alike" => "yes".to_owned(),
-        "new" => format!("not known before {} more answers", class.missing),
-        "overtaken" => format!("not for {} more answers: others overtook one of them", class.missing),
+        "new" => format!("unknown before {} more responses", class.missing),
+        "overtaken" => format!("not for {} more responses: others overtook one of them", class.missing),
         "slower" => "no: they take far longer than the quickest".to_owned(),
-        "long" => "no: some answers have more than 64 KiB".to_owned(),
+        "long" => "no: some responses have more than 64 KiB".to_owned(),
         word => word.to_owned(),
     };
     let usually = time(Some(class.usual_us.into()).filter(|us| *us > 0));

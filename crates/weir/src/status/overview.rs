@@ -199,8 +199,8 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     let mut add = |text: String, tone: Tone| all.push(Cell { text, tone });
     for name in &status.names {
         if let Some(problem) = &name.problem {
-            let stays = if name.addresses.is_empty() { "it has no server" } else { "what is known stays in use" };
-            add(format!("{} can't be looked up: {problem}; {stays}", name.name), Tone::Bad);
+            let stays = if name.addresses.is_empty() { "it has no server" } else { "known addresses remain in use" };
+            add(format!("cannot resolve {}: {problem}; {stays}", name.name), Tone::Bad);
         }
     }
     for problem in status.server_files.iter().filter_map(|file| file.problem.as_ref()) {
@@ -211,13 +211,13 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         add(format!("bans are not kept over a restart: {file}: {problem}"), Tone::Bad);
     }
     if let Some(problem) = status.bans.kernel_problem.as_ref().filter(|_| status.bans.total > 0) {
-        let (tier, weir) = (status.bans.kernel_tier.as_deref(), "weir, which resets who is banned when he connects");
-        add(format!("bans are kept by {}: {problem}", tier.unwrap_or(weir)), Tone::Odd);
+        let (tier, weir) = (status.bans.kernel_tier.as_deref(), "weir, which resets connections of banned clients");
+        add(format!("bans are enforced by {}: {problem}", tier.unwrap_or(weir)), Tone::Odd);
     }
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();
         let first = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        add(format!("the last reload failed, what was in force before is so still: {first}"), Tone::Bad);
+        add(format!("the last reload failed, the previous configuration remains in force: {first}"), Tone::Bad);
     }
     if status.reload.leaving > 0 {
         add(format!("{} requests at servers that were removed", count(status.reload.leaving)), Tone::Odd);
@@ -226,12 +226,12 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         let (what, tone) = match (worker.ended, status.state.as_str()) {
             (true, "draining") => ("has ended", Tone::Plain),
             (true, _) => ("has ended", Tone::Bad),
-            (false, _) => ("does not answer", Tone::Bad),
+            (false, _) => ("does not respond", Tone::Bad),
         };
         add(format!("worker {} {what}", worker.number), tone);
     }
     for worker in status.workers.iter().filter(|worker| worker.rebirths > 0) {
-        let text = format!("worker {} panicked {} times and began anew: a bug in weir", worker.number, worker.rebirths);
+        let text = format!("worker {} panicked {} times and restarted: a bug in weir", worker.number, worker.rebirths);
         add(text, Tone::Bad);
     }
     all
@@ -302,7 +302,7 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
         (Some(why), _) if server.suspended_us > 0 => {
             let since = span(Duration::from_micros(server.suspended_us));
             let reason = match why.as_str() {
-                "answers" => "it gave as many bad answers as a `failover` rule allows".to_owned(),
+                "answers" => "it sent as many bad responses as a `failover` rule allows".to_owned(),
                 fault => fault.to_owned(),
             };
             parts.push(format!("{} for {since}: {reason}", server.state));
@@ -336,8 +336,8 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
 
 /// Returns why a server is not pipelined until an operator clears it.
 pub(crate) fn lasting_doubt(server: &Server) -> String {
-    let doubt = server.penalty_for.as_deref().unwrap_or("it sent an answer too many");
-    format!("not pipelined: {doubt}; `weir server clear` after it is mended")
+    let doubt = server.penalty_for.as_deref().unwrap_or("it sent a surplus response");
+    format!("not pipelined: {doubt}; `weir server clear` after it is repaired")
 }
 
 /// Returns the suspects. Requests that are only noted may be innocent, and are only in the JSON.

@@ -17,8 +17,8 @@ pub(super) fn handshakes(status: &Status) -> String {
 /// Returns a line for each file with a problem.
 pub(super) fn troubles(status: &Status) -> Vec<Cell> {
     let files = status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
-    let files =
-        files.map(|(file, problem)| (format!("file {file}: {problem}; what was before is in force"), Tone::Bad));
+    let files = files
+        .map(|(file, problem)| (format!("file {file}: {problem}; the previous content remains in force"), Tone::Bad));
     let all = status.certificates.iter().filter_map(trouble).chain(files);
     all.map(|(text, tone)| Cell { text, tone }).collect()
 }

@@ -195,7 +195,7 @@ impl Watched {
     fn hear(&mut self, receiver: &Receiver<News>) -> bool {
         match receiver.try_recv() {
             Ok(Ok(seen)) => (self.seen, self.at, self.away) = (seen, Instant::now(), None),
-            Ok(Err(Unanswered::Away(_))) => self.away = Some("no weir answers".to_owned()),
+            Ok(Err(Unanswered::Away(_))) => self.away = Some("no running weir found".to_owned()),
             Ok(Err(Unanswered::Refused(text))) => self.away = Some(text),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         }
@@ -214,7 +214,7 @@ impl Watched {
             }
         };
         let age = span(self.at.elapsed());
-        let away = self.away.as_ref().map(|why| format!("{why}; this is {age} old, and it is asked again"));
+        let away = self.away.as_ref().map(|why| format!("{why}; this is {age} old, and weir retries"));
         self.view.frame(&page, (columns, rows), away.as_deref(), look.colour)
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn start_again() -> Option<ExitCode> {
     let (message, code) = match command.spawn() {
         Ok(child) => (ToOld::Started { pid: child.id() }, ExitCode::SUCCESS),
         Err(error) => {
-            let text = format!("weir: not upgraded: the new program can't start itself: {error}\n");
+            let text = format!("weir: upgrade failed: the new program cannot start itself: {error}\n");
             (ToOld::Fails { code: 1, text }, ExitCode::FAILURE)
         }
     };
@@ -309,7 +309,7 @@ impl Predecessor {
         let patience = Timespec::try_from(END_MAX).ok();
         match poll(&mut [PollFd::new(process, PollFlags::IN)], patience.as_ref()) {
             Ok(1..) => Ok(()),
-            _ => Err(strange("it has given this one up")),
+            _ => Err(strange("it has abandoned this program")),
         }
     }
 
@@ -338,5 +338,5 @@ fn place_of(socket: &OwnedFd) -> Option<Location> {
 }
 
 fn strange(why: &str) -> Failure {
-    Failure::Running(format!("weir: not upgraded: the old program can't be taken over from: {why}\n"))
+    Failure::Running(format!("weir: upgrade failed: cannot take over from the old program: {why}\n"))
 }

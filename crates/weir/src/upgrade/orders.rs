@@ -94,7 +94,7 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
         let upstream = written_name(upstream);
         let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
         let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream) else {
-            lost.insert(format!("server {server} is not added again: there is no upstream `{upstream}` any more"));
+            lost.insert(format!("server {server} is not added again: upstream `{upstream}` no longer exists"));
             continue;
         };
         let Some(located) = ServerPlan::read(server) else {

@@ -31,7 +31,7 @@ const START_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Why an upgrade is cancelled although nothing is wrong with the new program.
-const TOLD_TO_END: &str = "this weir is told to end";
+const TOLD_TO_END: &str = "this weir is shutting down";
 
 /// Starts new programs that replace this program.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Upgrader {
         self.snapshots.write_before_upgrade();
         let timeout = Duration::from_micros(plan.upgrade.timeout_us);
         let end = Instant::now() + timeout;
-        let unknown = || failed("no worker says which servers are drained or disabled");
+        let unknown = || failed("no worker reports which servers are drained or disabled");
         let orders = orders::read(plan, workers).ok_or_else(unknown)?;
         let lent = workers.lend().map_err(|error| failed(&format!("the listeners can't be lent: {error}")))?;
         let mut newcomer = Newcomer::start(&self.program)?;
@@ -238,7 +238,7 @@ impl Newcomer {
     /// Returns the reason that the program gave before the channel failed.
     fn why_not(&mut self, error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::WouldBlock {
-            return failed("the new program does not take what it is given; it was ended");
+            return failed("the new program does not accept the handed-over state; it was ended");
         }
         while let Ok(Heard::Message(message, _)) = self.channel.hear(Duration::ZERO) {
             if let ToOld::Fails { code, text } = message {
@@ -254,7 +254,7 @@ impl Newcomer {
             _ => String::new(),
         };
         failed(&format!(
-            "the new program ended before it was ready{how}\n  help: what it had to say stands where this weir writes its own lines"
+            "the new program ended before it was ready{how}\n  help: see its messages in the log of this weir"
         ))
     }
 
@@ -292,5 +292,5 @@ impl Drop for Newcomer {
 
 /// Reports the failure to the log and the caller.
 fn failed(why: &str) -> Failure {
-    Failure::Running(format!("weir: not upgraded: {why}\n"))
+    Failure::Running(format!("weir: upgrade failed: {why}\n"))
 }

@@ -69,7 +69,7 @@ fn a_restart_keeps_them_until_they_are_cleared() {
                 clear app 10.0.0.1:80` allows it again";
     assert_eq!(said[0], told(line));
     assert!(
-        matches!(&said[1], Said::Told(line) if line.contains("10.0.0.3:80 is not pipelined: it sent an answer too many"))
+        matches!(&said[1], Said::Told(line) if line.contains("10.0.0.3:80 is not pipelined: it sent a surplus response"))
     );
     assert_eq!(said.len(), 2);
     second.clear("app", "10.0.0.1:80");

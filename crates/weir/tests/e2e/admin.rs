@@ -348,7 +348,11 @@ fn it_leaves_in_peace(io: Io) {
     let said = weir.said();
     // The number of connections is not checked: each try of this test to connect may have been
     // accepted.
-    let lines = ["leaving: not ready from now on", "draining: nobody new is taken, clients have 60s (", "drained in "];
+    let lines = [
+        "shutting down: not ready from now on",
+        "draining: accepting no new clients, waiting up to 60s for clients (",
+        "drained in ",
+    ];
     let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));
     assert!(found.is_sorted(), "{said}");
     server.finish();

@@ -104,7 +104,11 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         weir.answer(&["ban", "add", "fd00:2::5", "--for", "1h"]);
         knows(&weir, 3);
         assert!(open.end().reset, "what he had open");
-        assert!(weir.said().contains("the kernel drops packets of who is banned: table inet weir-"), "{}", weir.said());
+        assert!(
+            weir.said().contains("the kernel drops packets of banned clients: table inet weir-"),
+            "{}",
+            weir.said()
+        );
         for (from, to, is_in) in [
             ("198.18.1.5", four, false),
             ("198.18.1.6", four, true),
@@ -132,7 +136,7 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         eventually("it ends by itself", || is_let_in(&weir, "198.18.1.5", four));
         // The program that takes over has a separate table.
         weir.upgrade();
-        assert_eq!(weir.answer(&["ban", "list"]), "nobody is banned\n", "nothing is kept without a file");
+        assert_eq!(weir.answer(&["ban", "list"]), "no client is banned\n", "nothing is kept without a file");
         eventually("the old one's table is gone", || is_let_in(&weir, "fd00:2::5", six));
         weir.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
         knows(&weir, 1);

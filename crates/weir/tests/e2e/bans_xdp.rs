@@ -74,7 +74,7 @@ fn drivers_drop_packets_of_the_banned(io: Io) {
         let other_at = other.local_addr().expect("it is bound");
         let rest = format!("listen \"{four}\"\nlisten \"{six}\"\n{}", app(&server, 1, ""));
         let weir = Weir::start(io, 1, &format!("{rest}{}", ban("")));
-        let said = "the kernel drops packets of who is banned: in the driver of near (XDP)";
+        let said = "the kernel drops packets of banned clients: in the driver of near (XDP)";
         eventually("it is there before anybody is banned", || weir.said().contains(said));
         assert!(has_program());
         eventually("it listens", || {

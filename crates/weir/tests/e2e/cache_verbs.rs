@@ -152,7 +152,7 @@ fn how_long_hits_take(io: Io) {
 
 fn what_servers_are_asked_for_most(io: Io) {
     let (_server, weir) = world(io, "cache;");
-    assert_eq!(weir.answer(&["cache", "top", "--by", "misses"]), "no server was asked\n");
+    assert_eq!(weir.answer(&["cache", "top", "--by", "misses"]), "weir requested nothing from servers\n");
     for target in ["/x", "/y", "/x", "/x"] {
         get(&weir, target);
     }

@@ -65,7 +65,7 @@ fn requests_leave_slow_kept_connections(io: Io) {
     let p99 = |kind: &str| told["fresh"][kind].as_u64().expect("it is known");
     assert!(p99("kept_p99_us") > 4 * p99("fresh_p99_us"), "{told}");
     assert!(told["totals"]["fresh_requests"].as_u64() > Some(16) && told["totals"]["fresh_turns"] == 1, "{told}");
-    assert!(weir.answer(&["status"]).contains("each request has a connection of its own: p99 to the first byte"));
+    assert!(weir.answer(&["status"]).contains("each request has its own connection: p99 to the first byte"));
     assert!(weir.answer(&["status", "server", "app", &front.name]).contains("fresh"));
     // New connections are impossible from now on. Kept ones remain.
     fs::remove_file(&path).expect("it is there");

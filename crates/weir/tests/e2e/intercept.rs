@@ -197,7 +197,7 @@ fn connections_are_taken(io: Io) {
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let said = weir.end("-TERM");
         assert!(said.contains("takes new TCP connections from pc to ps, ports 8080, 8443"), "{said}");
-        assert!(said.contains("4 connections were taken; 0 passed by"), "{said}");
+        assert!(said.contains("intercepted 4 connections; 0 bypassed weir"), "{said}");
     });
 }
 
@@ -232,7 +232,7 @@ fn requests_are_read(io: Io) {
         other.end();
         drop(plain);
         let said = weir.end("-TERM");
-        assert!(said.contains("4 connections were taken"), "{said}");
+        assert!(said.contains("intercepted 4 connections"), "{said}");
         let lines = std::fs::read_to_string(&log).expect("a log");
         assert_eq!(lines.matches("\"GET /v HTTP/1.1\" 200").count(), 6, "{lines}");
     });
@@ -251,7 +251,9 @@ fn what_is_not_for_it_passes_by(io: Io) {
         let mut check = Command::new(env!("CARGO_BIN_EXE_weir"));
         check.args(["intercept", "check", "--client-side", "pc", "--server-side", "ps", "--ports", "80"]);
         let told = crate::kit::finish(check.env("WEIR_ADMIN", "off")).stdout;
-        assert!(String::from_utf8_lossy(&told).contains("another `weir intercept` takes connections that leave by ps"));
+        assert!(
+            String::from_utf8_lossy(&told).contains("another `weir intercept` intercepts connections that leave by ps")
+        );
         // From one of the ports itself.
         let (mut odd, _) = between.ask(CLIENT[0], 8443, SERVER[0], 8080).expect("it passes by");
         echoes(&mut odd);
@@ -315,7 +317,7 @@ fn without_room_connections_pass_by(io: Io) {
         echoes(&mut stream);
         assert_eq!(weir.total("tcp_connections"), before);
         open.clear();
-        eventually("there is room", || weir.said().contains("new connections are taken again"));
+        eventually("there is room", || weir.said().contains("weir intercepts new connections again"));
         between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         assert_eq!(weir.total("tcp_connections"), before + 1);
         weir.end("-INT");
@@ -448,15 +450,12 @@ fn what_stands_in_the_way_is_said() {
         );
         let (code, said) = with(&["check", "--client-congestion", "warp"]);
         assert!(code == Some(1) && said.contains("congestion control `warp`: this kernel has none"), "{said}");
-        assert!(said.contains("this machine does not forward what comes by pc"), "{said}");
+        assert!(said.contains("this machine does not forward packets that arrive on pc"), "{said}");
         let (code, said) = with(&[]);
         assert!(code == Some(1) && said.contains("sysctl net.ipv4.ip_forward=1"), "{said}");
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("root may");
         let (code, said) = with(&["check"]);
-        assert!(
-            code == Some(0) && said.contains("note: pc is down") && said.contains("nothing stands in the way"),
-            "{said}"
-        );
+        assert!(code == Some(0) && said.contains("note: pc is down") && said.contains("no obstacles found"), "{said}");
         assert!(said.contains("note: /sys does not show pc"), "{said}");
         let mut command = Command::new("unshare");
         let script = "mount -t sysfs sysfs /sys && exec \"$0\" intercept check \"$@\"";
@@ -494,7 +493,7 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(2) && said.contains("--ports: port 80 is named twice"), "{said}");
         for connect in ["syn", "first"] {
             let (code, said) = with(&["--http", "80", "--connect", connect]);
-            let word = format!("--connect {connect} is for connections that are passed on");
+            let word = format!("--connect {connect} works only for connections that weir forwards unchanged");
             assert!(code == Some(2) && said.contains(&word), "{said}");
         }
         let (code, said) = with(&["--print", "--http", "80"]);

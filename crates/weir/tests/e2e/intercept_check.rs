@@ -98,20 +98,20 @@ fn what_leads_nowhere_is_said() {
         };
         let said = check();
         assert!(
-            said.contains("nothing leads packets of IPv4 that are for others to sockets of this machine"),
+            said.contains("no route delivers IPv4 packets for other addresses to sockets of this machine"),
             "{said}"
         );
         assert!(!said.contains("IPv6"), "nobody listens for those: {said}");
         let requests = "upstream \"app\" { server \"127.0.0.1:9\"; }\nroute { proxy \"app\"; }";
         let weir = Weir::start(Io::Epoll, 1, &format!("{text}\n{requests}"));
-        eventually("it is said", || weir.said().contains("nothing leads packets of IPv4"));
+        eventually("it is said", || weir.said().contains("no route delivers IPv4 packets"));
         weir.stop();
         ip("route add local default dev lo table 100");
         let said = check();
-        assert!(said.contains("no rule leads packets of IPv4 to table 100"), "{said}");
+        assert!(said.contains("no rule sends IPv4 packets to table 100"), "{said}");
         ip("rule add fwmark 1 lookup 100");
         let said = check();
-        assert!(!said.contains("leads packets of IPv4"), "{said}");
+        assert!(!said.contains("IPv4 packets"), "{said}");
     });
 }
 
@@ -132,12 +132,12 @@ fn where_answers_come_back_is_said() {
         for (client, server) in CLIENT.into_iter().zip(["198.18.2.2:8080", "[fd00:2::2]:8080"]) {
             let (_, said) = probe(server, client);
             assert!(
-                said.contains(&format!("note: {server} accepts {client}, and its answer came back by ps")),
+                said.contains(&format!("note: {server} accepts {client}, and its reply came back by ps")),
                 "{said}"
             );
         }
         let (_, said) = probe("198.18.2.2:9", CLIENT[0]);
-        assert!(said.contains("note: 198.18.2.2:9 refuses 198.18.1.2, and its answer came back by ps"), "{said}");
+        assert!(said.contains("note: 198.18.2.2:9 refuses 198.18.1.2, and its reply came back by ps"), "{said}");
         ip(&format!("link add px type veth peer name x netns {}", between.servers.process()));
         ip("link set px up");
         between.servers.ip("addr add 198.18.4.2/24 dev x");
@@ -145,7 +145,7 @@ fn where_answers_come_back_is_said() {
         ip("addr add 198.18.4.1/24 dev px");
         between.servers.ip("route add 198.18.1.0/24 via 198.18.4.1");
         let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
-        assert!(code == Some(1) && said.contains("its answer came back by px, not by ps"), "{said}");
+        assert!(code == Some(1) && said.contains("its reply came back by px, not by ps"), "{said}");
         between.servers.ip("route add blackhole 198.18.1.2");
         let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
         assert!(code == Some(1) && said.contains("error: nothing of 198.18.2.2:8080 came back here"), "{said}");

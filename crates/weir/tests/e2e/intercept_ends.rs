@@ -154,7 +154,7 @@ fn a_stopped_weir_is_passed_by(io: Io) {
         }
         weir.signal("-CONT");
         echoes(&mut before);
-        eventually("new connections are taken again", || {
+        eventually("weir intercepts new connections again", || {
             let taken = weir.total("tcp_connections");
             let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
             echoes(&mut stream);

@@ -84,7 +84,7 @@ fn servers_are_asked_at_once(io: Io) {
         }
         assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed"), weir.held("abandoned")), (0, 0, 0));
         let said = weir.end("-TERM");
-        assert!(said.contains("4 connections were taken"), "{said}");
+        assert!(said.contains("intercepted 4 connections"), "{said}");
     });
 }
 

@@ -60,7 +60,7 @@ fn each_verb_has_a_page_and_is_completed() {
     assert!(configuration.starts_with(".TH weir.kdl 5") && configuration.contains("\\fBforward\\-timeout\\fR"));
     let unknown = run(env!("CARGO_BIN_EXE_weir"), &["man", "server", "dran"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no verb `dran` here, but "));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("unknown verb `dran`; known: "));
 }
 
 /// The unit is valid for every systemd: if systemd-analyze exists, it has no findings.

@@ -134,7 +134,7 @@ fn what_is_wrong_changes_nothing(io: Io) {
     assert!(weir.answer(&["status"]).contains("the last reload failed"));
     refused(&weir, &["reload", "--dry-run"], 78);
     request(&mut client);
-    assert!(weir.said().contains("not reloaded, what was in force stays so:"));
+    assert!(weir.said().contains("reload failed, keeping the previous configuration:"));
     weir.rewrite(&app(&server, 2, "forward-timeout \"7s\""));
     weir.signal("HUP");
     eventually("the signal reloads", || status(&weir)["reload"]["generation"] == 2);
@@ -401,7 +401,7 @@ fn a_port_that_is_taken_changes_nothing(io: Io) {
     let rest = format!("listen \"{fine}\"\nlisten \"{taken_by}\"\nclient {{ body-limit \"1B\" }}\n");
     weir.rewrite(&format!("{rest}{}", app(&server, 2, "")));
     let said = refused(&weir, &["reload"], 1);
-    let why = format!("cannot listen on {taken_by}: the port is taken by another program");
+    let why = format!("cannot listen on {taken_by}: another program uses this port");
     assert!(said.contains(&why), "{said}");
     let told = status(&weir);
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&1.into(), &false.into()));

@@ -69,7 +69,7 @@ fn a_client_has_so_many_requests(io: Io) {
     assert!(row.starts_with(&["127.0.0.2", "login", "100%"]) && row.contains(&"2"), "{top}");
     let all: serde_json::Value = serde_json::from_str(&weir.answer(&["shield", "status", "--json"])).expect("JSON");
     assert_eq!((&all["used"], &all["accounts"], &all["limits"][0]["refused"]), (&1.into(), &65_536.into(), &2.into()));
-    assert!(weir.answer(&["shield", "status"]).starts_with("shield refuses who is over a limit; 1 of "));
+    assert!(weir.answer(&["shield", "status"]).starts_with("shield rejects clients over a limit; 1 of "));
     let client = &mut clients[5];
     client.get("/x/..//log%69n");
     let refused = client.reply();

@@ -303,7 +303,7 @@ fn a_configuration_that_is_wrong_changes_nothing(io: Io) {
     let said = refused(&weir, &["upgrade"], 1);
     assert!(said.contains(&format!("cannot listen on {}", taken.0)), "{said}");
     nothing_has_changed(&weir, before, &mut client);
-    assert!(weir.said().contains("no new program has taken over, this one goes on:"));
+    assert!(weir.said().contains("upgrade failed, this program continues:"));
     drop(taken);
     weir.upgrade();
     assert!(!request(&mut client));
@@ -422,10 +422,10 @@ fn one_thing_at_a_time(io: Io) {
         is_asked(&server);
         weir.signal("TERM");
         let said = first.join().expect("no panic");
-        assert!(said.contains("not upgraded: this weir is told to end"), "{said}");
+        assert!(said.contains("upgrade failed: this weir is shutting down"), "{said}");
         installed.install_weir();
         let said = refused(&weir, &["upgrade"], 1);
-        assert!(said.contains("not upgraded: this weir is told to end"), "{said}");
+        assert!(said.contains("upgrade failed: this weir is shutting down"), "{said}");
         eventually("the new program is gone", || weir.processes() == [before]);
         may_answer.store(true, Ordering::Relaxed);
         check_honest(&late, &busy.reply()).unwrap();

@@ -168,7 +168,7 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
     assert_eq!(
         said,
         format!(
-            "weir: cannot listen on {low}: no permission: port {} needs the capability CAP_NET_BIND_SERVICE\n  help: this weir gave that up to be user `weir`: restart it, and with user \"weir\" privileged-ports=#true it keeps it\n",
+            "weir: cannot listen on {low}: no permission: port {} needs the capability CAP_NET_BIND_SERVICE\n  help: weir dropped this capability to run as user `weir`: restart it with user \"weir\" privileged-ports=#true to keep the capability\n",
             low.port()
         )
     );
@@ -183,7 +183,7 @@ fn ports_below_1024_need_the_right_or_a_restart(io: Io) {
     // The user of weir cannot change.
     weir.rewrite(&app(&server, 1, ""));
     let said = refused(&weir.ask(&["reload"]), 78);
-    assert!(said.starts_with("weir: `user` needs a restart: who weir is, is decided at the start\n"), "{said}");
+    assert!(said.starts_with("weir: `user` needs a restart: weir changes its user at the start\n"), "{said}");
     weir.stop();
     server.finish();
 }
@@ -277,12 +277,12 @@ fn what_root_alone_can_read_is_told(io: Io) {
     handshake(sealed, &config(), "a.test").expect("its key was read");
     let key = files.key.display();
     let told = format!(
-        "warning weir: user `weir` can't read {key}: what was read of it stays in force, but reloads fail, and it is not read again when it changes; `chgrp` and `chmod g+r` it and its folder for that user, or restart weir instead\n"
+        "warning weir: user `weir` cannot read {key}: the content that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir instead\n"
     );
     assert!(weir.said().contains(&told), "{}", weir.said());
     let said = refused(&weir.ask(&["reload"]), 78);
     assert!(said.contains(&*key.to_string()), "{said}");
-    let help = "\n  help: this weir gave up root to be user `weir`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n";
+    let help = "\n  help: weir dropped root to run as user `weir`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n";
     assert!(said.ends_with(help), "{said}");
     handshake(sealed, &config(), "a.test").expect("what was in force stays so");
     fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).expect("this is root");
@@ -301,7 +301,7 @@ fn logs_are_the_users(io: Io) {
     let folder = scratch.path("").display().to_string();
     let folder = folder.trim_end_matches('/');
     let told = format!(
-        "warning weir: user `weir` can't make files in {folder}: whoever rotates the access log has to make the new one for that user (of logrotate: create 0640 weir), or `chown weir {folder}`\n"
+        "warning weir: user `weir` cannot create files in {folder}: the program that rotates the access log must create the new file for that user (logrotate: create 0640 weir), or `chown weir {folder}`\n"
     );
     assert!(weir.said().contains(&told), "{}", weir.said());
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
@@ -327,7 +327,7 @@ fn logs_are_the_users(io: Io) {
     let file = scratch.write("weir.kdl", format!("listen \"127.0.0.1:0\"\nuser \"65534\" group=\"65534\"\naccess-log \"{}\"\nroute {{ respond 200 \"hello\"; }}\nadmin \"off\"\n", log.display()).as_bytes());
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["run", "-c"]).arg(&file).output().expect("it starts");
     let said = refused(&output, 1);
-    assert!(said.ends_with(&format!("weir: can't open the access log: {}: Permission denied (os error 13)\n  help: it is opened as user `65534`: chown 65534 {}\n", log.display(), log.display())), "{said}");
+    assert!(said.ends_with(&format!("weir: can't open the access log: {}: Permission denied (os error 13)\n  help: weir opens it as user `65534`: chown 65534 {}\n", log.display(), log.display())), "{said}");
     assert_eq!(fs::metadata(&log).expect("it is there").uid(), 0);
 }
 
@@ -349,9 +349,9 @@ fn only_root_becomes_somebody_else() {
         let said = refused(&check(verb), 78);
         let uid = if rustix::process::geteuid().is_root() { 1234 } else { rustix::process::geteuid().as_raw() };
         for part in [
-            &*format!("only root can become `root`, and this is user {uid}"),
+            &*format!("only root can become `root`, but weir runs as user {uid}"),
             "weir.kdl:1:6",
-            "start weir as root, or as `root` (of systemd: User=root), or leave `user` out",
+            "start weir as root, or as `root` (systemd: User=root), or remove `user`",
         ] {
             assert!(said.contains(part), "{said}");
         }
@@ -374,7 +374,7 @@ fn root_without_user_is_told_once() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not tested: this needs root");
     }
-    let told = "warning weir: this weir is root, and stays so: user \"NAME\" makes it that user once it has bound its listeners; user \"root\" ends this warning\n";
+    let told = "warning weir: weir runs as root and remains root: write user \"NAME\" to drop root after binding the listeners; user \"root\" silences this warning\n";
     let weir = Weir::start(Io::Epoll, 1, "route { respond 200 \"hello\"; }\n");
     assert_eq!(weir.answer(&["reload"]), "");
     weir.upgrade();

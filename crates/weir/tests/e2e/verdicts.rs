@@ -122,7 +122,7 @@ fn what_is_found_is_kept(io: Io) {
     eventually("it is kept", || fs::read_to_string(&state).is_ok_and(|text| text.contains("\"verdict\":\"surplus\"")));
     weir.stop();
     let weir = Weir::start(io, 2, &config);
-    let said = "is not pipelined: it sent an answer too many before weir was restarted";
+    let said = "is not pipelined: it sent a surplus response before weir was restarted";
     eventually("the log says so", || weir.said().contains(said));
     assert_eq!(trust(&weir), "surplus");
     let name = server.address.to_string();

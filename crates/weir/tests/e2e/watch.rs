@@ -157,7 +157,7 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
 
     weir.signal("TERM");
     assert_eq!(weir.wait().code(), Some(0));
-    watch.wait("it says that weir is away", |frame| frame[0].starts_with("no weir answers; this is "));
+    watch.wait("it says that weir is away", |frame| frame[0].starts_with("no running weir found; this is "));
     let mut again = Command::new(env!("CARGO_BIN_EXE_weir"));
     again.args(["run", "-c"]).arg(weir.config_file()).env("WEIR_ADMIN", weir.admin());
     let second = Watch::start(again);

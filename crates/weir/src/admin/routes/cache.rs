@@ -48,7 +48,7 @@ impl Routes {
                     })?;
                 }
                 if !self.facts.snapshots.settle() {
-                    let message = "another program takes over, or has: ask again, so that it hears of it";
+                    let message = "another program is taking over or has done so: repeat the command, so that it reaches the new program";
                     return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "taken-over", message));
                 }
                 Ok(json(StatusCode::OK, &Purged { version: VERSION, what, soft }))
@@ -71,7 +71,9 @@ fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refu
     let all = options(query).ok_or_else(|| bad("the query can't be read"))?;
     match all.iter().find(|(name, _)| !names.contains(&name.as_str())) {
         None => Ok(all),
-        Some((name, _)) if names.is_empty() => Err(bad(format!("nothing can be said here, and there is `{name}`"))),
+        Some((name, _)) if names.is_empty() => {
+            Err(bad(format!("this path takes no parameters, but the request has `{name}`")))
+        }
         Some((name, _)) => Err(bad(format!("`{name}` is not known here; there are: {}", names.join(", ")))),
     }
 }
@@ -102,7 +104,7 @@ fn top_of(store: &Store, named: &[(String, String)]) -> Result<CacheTop, Refusal
 fn targets(plan: &Plan, named: &[(String, String)]) -> Result<(Vec<Target>, Vec<String>), Refusal> {
     let mut what = named.iter().filter(|(name, _)| name != "soft");
     let (Some((name, value)), None) = (what.next(), what.next()) else {
-        return Err(bad("one of these says what is to go: url, prefix, host, tag, all=on"));
+        return Err(bad("one of these has to say what to purge: url, prefix, host, tag, all=on"));
     };
     let text = |text: String| (text.clone().into_bytes(), text);
     let one = |target: fn(Vec<u8>) -> Target, (bytes, text)| (vec![target(bytes)], vec![text]);
@@ -147,7 +149,7 @@ fn explain(plan: &Plan, named: &[(String, String)]) -> Outcome {
             _ => fields.push(header(value).map_err(bad)?),
         }
     }
-    let asked = asked.ok_or_else(|| bad("`url` is missing: what would be asked for"))?;
+    let asked = asked.ok_or_else(|| bad("`url` is missing: the URL of the request"))?;
     let (scheme, authority, path) = parts(&asked).ok_or_else(|| bad("this is no URL"))?;
     let question = Question { sealed: scheme == "https", authority, path, fields: &fields };
     let Outlook { verdict, lines, .. } = outlook(plan, store(plan).map(|store| &**store), &question, now_us());

@@ -104,7 +104,10 @@ fn trouble_is_told_once_and_so_is_its_end() {
     let mut ledger = ledger(now);
     let failed = || Err(Trouble::Failed("no name server answered in time"));
     let Some(News::Lost(text)) = ledger.learn("a:80", failed(), now) else { panic!("not told") };
-    assert_eq!(text, "a:80 can't be looked up: no name server answered in time; it has no server until it can be");
+    assert_eq!(
+        text,
+        "cannot resolve a:80: no name server answered in time; it has no server until the look-up succeeds"
+    );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), Some(News::Back("a:80 can be looked up again".to_owned())));
@@ -112,7 +115,7 @@ fn trouble_is_told_once_and_so_is_its_end() {
     let Some(News::Lost(text)) = ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now) else {
         panic!("not told")
     };
-    assert_eq!(text, "a:80 can't be looked up: there is no such name; what is known stays in use for 30 s");
+    assert_eq!(text, "cannot resolve a:80: there is no such name; known addresses remain in use for 30 s");
     assert_eq!(ledger.learn("b:80", failed(), now), None, "nobody wants it");
 }
 

@@ -213,14 +213,14 @@ fn who_is_sick_is_seen_first() {
 /// A doubt that lasts until an operator clears it is shown by its name.
 #[test]
 fn what_lasts_has_its_reason() {
-    for (doubt, reason) in [(None, "it sent an answer too many"), (Some("misframing"), "misframing")] {
+    for (doubt, reason) in [(None, "it sent a surplus response"), (Some("misframing"), "misframing")] {
         let (mut status, mut page) = (troubled(), one_server());
         for server in status.upstreams.iter_mut().flat_map(|upstream| &mut upstream.servers).chain([&mut page.server]) {
             (server.trust, server.penalty_for) = ("surplus".to_owned(), doubt.map(str::to_owned));
         }
         let look = Look { width: usize::MAX, colour: false };
         for shown in [overview(&status, look), detail(&page, look)] {
-            let line = format!("not pipelined: {reason}; `weir server clear` after it is mended");
+            let line = format!("not pipelined: {reason}; `weir server clear` after it is repaired");
             assert!(shown.contains(&line), "{line} is not in {shown}");
         }
     }
