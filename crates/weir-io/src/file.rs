@@ -33,7 +33,7 @@ pub fn check_regular(file: &File) -> io::Result<()> {
         _ if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::other(format!("it is {what}, and weir reads regular files only: name another path")))
+    Err(io::Error::other(format!("it is {what}, but weir reads only regular files: name another path")))
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     // SAFETY: the call only takes numbers.
     if unsafe { libc::setresuid(0, 0, 0) } == 0 {
         let error = io::Error::other("it can become root again");
-        return Err(NotDropped { step: "becoming this user for good", error });
+        return Err(NotDropped { step: "becoming this user permanently", error });
     }
     Ok(())
 }

@@ -149,7 +149,7 @@ impl fmt::Display for Refused {
             (_, Some(libc::EPERM)) => {
                 write!(f, "no permission: `{word}` needs the capability CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN")
             }
-            (DEVICE, Some(libc::ENODEV)) => write!(f, "`{word}`: there is no such interface; {}", known_interfaces()),
+            (DEVICE, Some(libc::ENODEV)) => write!(f, "`{word}`: no such interface; {}", known_interfaces()),
             _ => write!(f, "`{word}`: {error}"),
         }
     }
@@ -249,7 +249,7 @@ impl<'a> Tuning<'a> {
             if given < value {
                 let limit = if row.knob == Knob::SendBuffer { "wmem_max" } else { "rmem_max" };
                 return Err(io::Error::other(format!(
-                    "`{}`: {value} bytes are asked, and the system gives at most {given}: `sysctl net.core.{limit}={value}`, or ask for less",
+                    "`{}`: {value} bytes requested, but the system gives at most {given}: `sysctl net.core.{limit}={value}`, or request less",
                     row.word
                 )));
             }

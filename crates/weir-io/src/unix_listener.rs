@@ -72,7 +72,7 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(named(error)),
         Ok(found) if !found.file_type().is_socket() => {
-            let text = "a file is there that is no socket; remove it, or choose another path";
+            let text = "a file that is not a socket is there; remove it, or choose another path";
             return Err(explain(path, &io::Error::new(ErrorKind::AlreadyExists, text)));
         }
         Ok(_) => {}
@@ -80,7 +80,7 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
     match crate::net::connect_unix(path, true).map_err(named)?.1 {
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let text = "a socket is there that weir may not connect to, so whether anybody listens there is not known; remove it, or choose another path";
+            let text = "a socket is there to which weir may not connect, so weir cannot tell whether it is in use; remove it, or choose another path";
             Err(explain(path, &io::Error::new(ErrorKind::PermissionDenied, text)))
         }
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(named(error)),
@@ -91,9 +91,9 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
 
 fn explain(path: &Path, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
-        ErrorKind::NotFound => "; make its directory",
+        ErrorKind::NotFound => "; create its directory",
         ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
-            "; weir has to be allowed to make files in its directory"
+            "; weir needs permission to create files in its directory"
         }
         _ => "",
     };
@@ -161,7 +161,7 @@ impl SocketFile {
         if found.uid() == geteuid().as_raw() && found.nlink() == 1 {
             return Ok(());
         }
-        let text = "somebody has put another file there; choose a directory where nobody else may";
+        let text = "another user has put a file there; choose a directory where no other user may write";
         Err(io::Error::new(ErrorKind::AlreadyExists, text))
     }
 
@@ -180,10 +180,10 @@ impl SocketFile {
             self.set_mode(before & mode).map_err(|error| failed(&error))?;
             self.give_to(None, Some(group)).map_err(|error| {
                 let why = match error.kind() {
-                    ErrorKind::PermissionDenied => "weir has to be root or in that group".to_owned(),
+                    ErrorKind::PermissionDenied => "weir must be root or in that group".to_owned(),
                     _ => error.to_string(),
                 };
-                failed(&io::Error::new(error.kind(), format!("it can't be given to group {group}: {why}")))
+                failed(&io::Error::new(error.kind(), format!("cannot give it to group {group}: {why}")))
             })?;
         } else if before == mode {
             return Ok(());
@@ -323,9 +323,9 @@ mod tests {
         let directory = Directory::new("file");
         std::fs::write(directory.0.join("s"), "mine").expect("a file");
         let error = directory.bind().expect_err("it is no socket").to_string();
-        assert!(error.ends_with("a file is there that is no socket; remove it, or choose another path"), "{error}");
+        assert!(error.ends_with("a file that is not a socket is there; remove it, or choose another path"), "{error}");
         assert_eq!(std::fs::read_to_string(directory.0.join("s")).expect("it is there"), "mine");
         let error = bind_unix(&directory.0.join("no/s"), 8, 0o600, None).expect_err("no directory").to_string();
-        assert!(error.ends_with("; make its directory"), "{error}");
+        assert!(error.ends_with("; create its directory"), "{error}");
     }
 }

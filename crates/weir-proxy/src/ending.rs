@@ -217,7 +217,7 @@ impl ServerTlsFailure {
     pub fn text(self) -> &'static str {
         match self {
             ServerTlsFailure::NotTls => "it does not speak TLS on this port",
-            ServerTlsFailure::NothingInCommon => "it has no version, cipher suite or group of TLS that weir has",
+            ServerTlsFailure::NothingInCommon => "it shares no TLS version, cipher suite or group with weir",
             ServerTlsFailure::Name => "its certificate is for other names; `name` of `tls` says which one is expected",
             ServerTlsFailure::Expired => "its certificate, or one above it, has expired",
             ServerTlsFailure::NotYetValid => "its certificate, or one above it, is not valid yet",
@@ -230,15 +230,15 @@ impl ServerTlsFailure {
                  give the server one that is signed by a CA"
             }
             ServerTlsFailure::UnusableKey => {
-                "its certificate has a key that weir does not take: RSA needs 2048 to 8192 bits and not the kind for PSS \
+                "its certificate has a key that weir does not accept: RSA needs 2048 to 8192 bits and not the kind for PSS \
                  only, and curves are P-256, P-384 and P-521"
             }
             ServerTlsFailure::Certificate => "its certificate is damaged, signed wrongly, or made for something else",
             ServerTlsFailure::Alert => {
-                "it refused TLS by an alert: the name, the certificate that weir shows, or its own key, such as one for \
+                "it rejected TLS with an alert: the name, the certificate that weir shows, or its own key, such as one for \
                  RSA-PSS only"
             }
-            ServerTlsFailure::Misbehaved => "it breaks the rules of TLS, or bytes are changed on the way",
+            ServerTlsFailure::Misbehaved => "it breaks the rules of TLS, or bytes were changed on the way",
             ServerTlsFailure::Left => "it closed the connection within the TLS handshake",
             ServerTlsFailure::Internal => "TLS failed within weir",
         }

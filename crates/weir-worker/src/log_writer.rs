@@ -192,7 +192,7 @@ impl Writer {
             }
         }
         if self.has_work() {
-            self.complaints.tell("weir ends, and the last lines of the access log are lost");
+            self.complaints.tell("weir ends and loses the last lines of the access log");
         }
         // If the end came too late, the receiver no longer listens.
         let _ = ending.send(());
@@ -331,7 +331,7 @@ impl Complaints {
         let lost = self.workers.iter().map(|counters| counters.log_lines_lost.get()).sum();
         if lost > self.lost && self.may_tell(1) {
             self.lost = lost;
-            self.tell(&format!("{lost} lines of the access log are lost so far: its destination does not take them"));
+            self.tell(&format!("{lost} lines of the access log are lost so far: its destination does not accept them"));
         }
     }
 

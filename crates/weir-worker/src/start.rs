@@ -225,7 +225,7 @@ impl Handle {
         let lending = Arc::new(Lending::default());
         let told = self.command(&Command::Lend(Arc::clone(&lending)));
         if told.is_err() || self.enquire(PATIENCE).iter().any(Option::is_none) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not come to it"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker did not apply it"));
         }
         lending.take()
     }
@@ -454,7 +454,7 @@ impl Running {
         let Some(opening) = self.opening.take().map(Arc::new) else { return Ok(()) };
         let told = self.handle.command(&Command::Open(Arc::clone(&opening)));
         let silent = told.is_err() || self.handle.enquire(PATIENCE).iter().any(Option::is_none);
-        let silent = silent.then(|| io::Error::other("a worker does not come to its listeners"));
+        let silent = silent.then(|| io::Error::other("a worker did not take its listeners"));
         match opening.take_failed().into_iter().next().or(silent) {
             None => Ok(()),
             Some(error) => {

@@ -49,7 +49,7 @@ impl Zone {
             return (Zone::Told(zone), None);
         }
         let why = format!(
-            "TZ={text} is not known: the access log has UTC; {} has the names (package tzdata)",
+            "unknown TZ={text}: the access log uses UTC; {} has the names (package tzdata)",
             directory.display()
         );
         (Zone::Told(TimeZone::UTC), Some(why))

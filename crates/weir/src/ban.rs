@@ -155,7 +155,7 @@ fn why(address: IpAddr, list: &BanList) -> String {
     if let Some(never) = &list.never {
         out += &format!("{address} is never banned by limits: it is {never}\n");
     }
-    if out.is_empty() { format!("{address} is not banned, and no ban of it counts\n") } else { out }
+    if out.is_empty() { format!("{address} is not banned, and no past ban of it counts\n") } else { out }
 }
 
 fn left(ban: &Ban) -> String {
@@ -165,8 +165,8 @@ fn left(ban: &Ban) -> String {
 fn reason(ban: &Ban) -> String {
     let reason = terminal::printable(&ban.reason);
     match (reason.is_empty(), ban.forced) {
-        (true, false) => "by order".to_owned(),
-        (true, true) => "by order, forced".to_owned(),
+        (true, false) => "by command".to_owned(),
+        (true, true) => "by command, forced".to_owned(),
         (false, false) => reason,
         (false, true) => format!("{reason} (forced)"),
     }

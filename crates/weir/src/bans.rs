@@ -80,7 +80,8 @@ pub(crate) struct Keeper(JoinHandle<()>);
 
 /// Hint about a client whose requests name other clients. Any client can write these fields, so
 /// they change nothing.
-const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is a load balancer of yours, it belongs in `trusted-proxies`";
+const PERHAPS_A_PROXY: &str =
+    "; its requests have X-Forwarded-For or Forwarded: if it is your load balancer, add it to `trusted-proxies`";
 
 /// An update for the kernel.
 #[derive(Debug)]
@@ -364,7 +365,7 @@ impl List {
         for block in freed {
             self.changed();
             let why = self.why_spared(block).unwrap_or("allowed");
-            self.tell(format!("{block} is not banned any more: it is {why}"));
+            self.tell(format!("{block} is no longer banned: it is {why}"));
         }
     }
 
@@ -383,9 +384,8 @@ impl List {
                 self.ledger.restore(saved, &terms, now_s);
                 if count > 0 {
                     let path = path.display();
-                    self.voice.warn(format!(
-                        "{path}: {count} bans can't be read and are left out, the first in line {first}"
-                    ));
+                    self.voice
+                        .warn(format!("{path}: {count} bans are unreadable and skipped, the first in line {first}"));
                 }
             }
             Err(error) => {

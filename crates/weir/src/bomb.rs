@@ -289,7 +289,7 @@ fn identity() -> Identity {
 /// all requests may be intended.
 fn nothing_worked(total: &ClassSummary, statuses_are_judged: bool) -> Option<&'static str> {
     if total.reached_nobody() {
-        Some("there was never a connection")
+        Some("no connection succeeded")
     } else if total.failed_entirely() && !statuses_are_judged {
         Some("no request succeeded")
     } else {
@@ -496,10 +496,10 @@ impl BombArgs {
     fn caller(&self, targets: &[Target]) -> Result<Option<Caller>, String> {
         let is_tls = targets[0].is_tls;
         if targets.iter().any(|other| other.is_tls != is_tls) {
-            return Err("one run speaks TLS or doesn't, and there are http:// and https://".to_owned());
+            return Err("one run uses TLS or not, but the URLs have http:// and https://".to_owned());
         }
         if is_tls && self.proxy.is_some() {
-            return Err("https:// through a proxy takes a tunnel, which --proxy doesn't make".to_owned());
+            return Err("https:// through a proxy needs a tunnel, which --proxy does not open".to_owned());
         }
         if self.use_of.http2 && self.proxy.is_some() {
             return Err("requests to a forward proxy use HTTP/1.1: remove --http2 or --proxy".to_owned());

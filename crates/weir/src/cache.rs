@@ -180,7 +180,7 @@ fn stats(cache: &Cache) -> String {
         out += &format!("hits take  {median}, 99 of 100 up to {p99}, the longest {longest}\n");
     }
     if figures.purges > 0 {
-        out += &format!("purges     {} that not everything has been looked at for\n", count(figures.purges));
+        out += &format!("purges     {} not yet applied to all responses\n", count(figures.purges));
     }
     if let Some(kept) = &figures.snapshot {
         out += &format!("snapshot   {}\n", snapshot(kept));
@@ -196,7 +196,7 @@ fn snapshot(kept: &Kept) -> String {
     let restored = match (kept.restored, kept.left_out) {
         (0, 0) => String::new(),
         (restored, left_out) => {
-            format!("; at the start {} were stored again and {} left out", count(restored), count(left_out))
+            format!("; at the start {} were restored and {} skipped", count(restored), count(left_out))
         }
     };
     let problem =
@@ -296,7 +296,7 @@ mod tests {
         assert!(told.contains("hits take  40us, 99 of 100 up to 1.5ms, the longest 2.0ms\n"), "{told}");
         assert!(told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"), "{told}");
         let kept = Kept { written: 1, answers: 3, bytes: 4096, restored: 2, left_out: 1, problem: "x".to_owned() };
-        let expected = "3 answers, 4096B; at the start 2 were stored again and 1 left out; x";
+        let expected = "3 answers, 4096B; at the start 2 were restored and 1 skipped; x";
         assert_eq!(snapshot(&kept), expected);
         assert_eq!(snapshot(&Kept::default()), "not written yet");
     }

@@ -29,7 +29,7 @@ impl Caretaker {
         let Some(Change { worker, core, .. }) = changes.iter().find(|change| change.is_free) else { return };
         if is_due(&mut self.told, Instant::now()) {
             warn(format_args!(
-                "other programs take core {core} from worker {worker}: it may run on all cores until it has been calm (`pinning`; `weir status` shows further ones)"
+                "other programs use core {core} of worker {worker}: it may run on all cores until that ends (`pinning`; `weir status` shows other cases)"
             ));
         }
     }

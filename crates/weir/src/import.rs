@@ -56,7 +56,7 @@ pub(crate) fn import(arguments: &ImportArgs) -> Result<(), Failure> {
     terminal::print(&imported.text);
     terminal::print_error(&told(&imported));
     if imported.text.is_empty() {
-        let why = "weir: nothing in it could be carried over: it has no address and no server that weir could use\n";
+        let why = "weir: could not convert any part of it: it has no address and no server that weir could use\n";
         return Err(Failure::Configuration(why.to_owned()));
     }
     match imported.faults {
@@ -77,7 +77,7 @@ fn told(imported: &Imported) -> String {
         out.push_str(&format!(", {} more not shown", imported.dropped));
     }
     if !imported.unneeded.is_empty() {
-        out.push_str(&format!("; weir needs nothing like: {}", imported.unneeded.join(", ")));
+        out.push_str(&format!("; weir does not need: {}", imported.unneeded.join(", ")));
     }
     out.push('\n');
     out

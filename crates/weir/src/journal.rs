@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(journal.take(flood(), start).len(), 0);
         let later = journal.take(flood().take(1), start + Duration::from_secs(1));
         assert_eq!(later[0], "40 more changes of servers in the last second are not shown");
-        assert_eq!(later[1], "server app a:1 is back after a good answer to one request");
+        assert_eq!(later[1], "server app a:1 is back after a good response to one request");
         assert_eq!(later.len(), 2);
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct LinkArgs {
 /// Parses `--every`: 0, or a time that is long enough to be useful. Microseconds.
 fn interval(text: &str) -> Result<u64, String> {
     match duration_us(text)? {
-        us @ 1..10_000 => Err(format!("{us} us are too few: 10ms or more, or 0s")),
+        us @ 1..10_000 => Err(format!("{us} us is too short: use 10ms or more, or 0s")),
         us => Ok(us),
     }
 }
@@ -137,7 +137,7 @@ pub(crate) fn lab(arguments: LabArgs) -> Result<(), Failure> {
 
 fn options(arguments: &LinkArgs) -> Result<LinkOptions, Failure> {
     if arguments.queue.is_some() && arguments.rate == [None; 2] {
-        let why = "--queue: without a --rate nothing waits";
+        let why = "--queue: without --rate, no packet waits";
         return Err(Failure::Usage(format!("weir lab link: {why}\n")));
     }
     let queue = arguments.queue.unwrap_or([QUEUE_DEFAULT; 2]);

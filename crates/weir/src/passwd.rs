@@ -89,11 +89,11 @@ fn password(arguments: &PasswdArgs) -> Result<Vec<u8>, Failure> {
         ask::hidden(&format!("Password of {name}: "))
     } else {
         ask::hidden(&format!("New password of {name}: ")).and_then(|first| {
-            let second = ask::hidden("The same again: ")?;
+            let second = ask::hidden("Repeat the password: ")?;
             if first == second {
                 Ok(first)
             } else {
-                Err(io::Error::other("the two passwords differ; nothing is changed"))
+                Err(io::Error::other("the two passwords differ; nothing was changed"))
             }
         })
     };
@@ -110,7 +110,7 @@ fn salt() -> io::Result<[u8; 16]> {
     let mut salt = [0; 16];
     let filled = rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
     if filled < salt.len() {
-        return Err(io::Error::other("the operating system has too little of it"));
+        return Err(io::Error::other("the operating system has not enough of it"));
     }
     Ok(salt)
 }

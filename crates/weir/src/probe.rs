@@ -232,7 +232,9 @@ impl View {
             self.failures_shown += 1;
             match self.failures_shown {
                 ..FAILURES_SHOWN_MAX => {}
-                FAILURES_SHOWN_MAX => return Some(format!("{}\nfurther failures are only counted\n", finding.text())),
+                FAILURES_SHOWN_MAX => {
+                    return Some(format!("{}\nfurther failures are counted, but not shown\n", finding.text()));
+                }
                 _ => return None,
             }
         }
@@ -287,7 +289,8 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn time_from_1us(text: &str) -> Result<Duration, String> {
-    time(text).and_then(|time| if time.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(time) })
+    time(text)
+        .and_then(|time| if time.is_zero() { Err("expected a time greater than zero".to_owned()) } else { Ok(time) })
 }
 
 fn close_every(text: &str) -> Result<CloseEvery, String> {

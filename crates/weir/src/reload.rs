@@ -469,7 +469,7 @@ impl Clerk {
             Err(_) => self.written.discovery.again(),
         }
         if !why.is_empty() && why != self.not_found {
-            warn("not all servers that were found are in force:");
+            warn("some servers that were found are not in force:");
             why.lines().for_each(warn);
         }
         self.not_found = why;
@@ -521,7 +521,7 @@ impl Clerk {
         };
         for slot in (0..plan.servers()).filter(is_it) {
             let told = workers.command(&Command::Order { server: slot as u32, order: Order::Enable });
-            told.map_err(|weir_worker::Busy| ordered("it is added, but may be drained still; enable it"))?;
+            told.map_err(|weir_worker::Busy| ordered("it is added, but may still be drained; enable it"))?;
         }
         Ok(String::new())
     }

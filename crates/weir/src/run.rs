@@ -386,7 +386,7 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => match until {
                 None => {
-                    warn(format_args!("{error}; trying again for {} s", BIND_MAX.as_secs()));
+                    warn(format_args!("{error}; retrying for {} s", BIND_MAX.as_secs()));
                     until = Some(Instant::now() + BIND_MAX);
                 }
                 Some(until) if Instant::now() >= until => return Err(error),
@@ -463,7 +463,7 @@ impl Bugs {
             Some(Finding::Stuck { worker }) => {
                 let step = running.views()[worker].doing.step().words();
                 alarm(format_args!(
-                    "worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
+                    "worker {worker} is stuck in a turn: it is {step}; this is a bug in weir (please report it); aborting"
                 ));
                 std::process::abort();
             }

@@ -280,7 +280,7 @@ fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Resu
         }
         if Instant::now() >= end {
             let left = left.map_or_else(
-                || "a worker does not tell".to_owned(),
+                || "a worker does not respond".to_owned(),
                 |left| match left {
                     1 => "1 request or tunnel".to_owned(),
                     left => format!("{left} requests and tunnels"),

@@ -323,7 +323,7 @@ fn key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     let filled = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
     if filled < key.len() {
-        return Err(io::Error::other("the operating system has too little of it"));
+        return Err(io::Error::other("the operating system has not enough of it"));
     }
     Ok(key)
 }

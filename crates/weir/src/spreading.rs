@@ -248,7 +248,7 @@ impl Means {
                     return held.sockets.clear();
                 }
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && held.sharing == Sharing::Inherited => {
-                    held.why = Some("the program of the weir before is there still".to_owned());
+                    held.why = Some("the program of the previous weir is still there".to_owned());
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::StorageFull => {

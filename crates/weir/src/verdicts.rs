@@ -344,13 +344,12 @@ impl Book {
                 if count > 0 {
                     let path = path.display();
                     self.said.push(Said::Warned(format!(
-                        "{path}: {count} verdicts on servers can't be read and are left out, the first in line {first}"
+                        "{path}: {count} verdicts on servers are unreadable and skipped, the first in line {first}"
                     )));
                 }
                 if too_many > 0 {
                     let path = path.display();
-                    self.said
-                        .push(Said::Warned(format!("{path}: verdicts beyond {VERDICTS_MAX} are left out: {too_many}")));
+                    self.said.push(Said::Warned(format!("{path}: skipped verdicts beyond {VERDICTS_MAX}: {too_many}")));
                 }
             }
             Err(error) => {
@@ -419,7 +418,7 @@ impl Book {
         let is_unkept = self.kept.file.is_none() && self.kept.problem.is_none();
         if is_unkept && self.plan.pipeline_state == PipelineState::Auto && !self.is_unkept_told {
             self.is_unkept_told = true;
-            let line = "verdicts on servers that are not pipelined are not kept over a restart: set `pipeline-state`, or \
+            let line = "verdicts on servers that are not pipelined do not survive a restart: set `pipeline-state`, or \
                         $STATE_DIRECTORY as systemd does";
             self.said.push(Said::Warned(line.to_owned()));
         }
@@ -449,8 +448,7 @@ impl Book {
         let more = lines.len().saturating_sub(LINES_MAX);
         self.said.extend(lines.into_iter().take(LINES_MAX).map(Said::Told));
         if more > 0 {
-            self.said
-                .push(Said::Told(format!("{more} more servers are not pipelined because of verdicts that were kept")));
+            self.said.push(Said::Told(format!("{more} more servers are not pipelined because of stored verdicts")));
         }
     }
 
@@ -460,7 +458,7 @@ impl Book {
         let why = match self.entries.get(&key)?.verdict {
             Verdict::Unfit(Doubt::FailsRehearsal) => "it failed two rehearsals".to_owned(),
             Verdict::Unfit(doubt) => format!("it could not handle several requests at once ({})", doubt.word()),
-            Verdict::Surplus(Some(doubt)) => format!("it gave reason for doubt ({})", doubt.word()),
+            Verdict::Surplus(Some(doubt)) => format!("it gave a reason for doubt ({})", doubt.word()),
             Verdict::Surplus(None) => "it sent a surplus response".to_owned(),
         };
         let (upstream, server) = key;

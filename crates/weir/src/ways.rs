@@ -49,7 +49,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     {
         let text =
             "weir: `transparent` of a `listen` and `source \"client\"` of an upstream need the capability CAP_NET_RAW";
-        let help = "start weir as root, or give it that capability (of systemd: AmbientCapabilities=CAP_NET_RAW)";
+        let help = "start weir as root, or give it that capability (systemd: AmbientCapabilities=CAP_NET_RAW)";
         return Err(Failure::Privilege(format!("{text}: {error}\n  help: {help}\n")));
     }
     Ok(())

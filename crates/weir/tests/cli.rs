@@ -192,7 +192,7 @@ fn import_writes_what_check_takes_and_says_what_it_has_not() {
     for (program, text, hint) in [
         ("haproxy", nginx, ":1:1"),
         ("nginx", "server {\n", "never closed"),
-        ("nginx", "events { }\n", "nothing in it could be carried over"),
+        ("nginx", "events { }\n", "could not convert any part of it"),
     ] {
         let file = Scratch::new("import-bad.conf", text);
         let refused = output(&["import", program, file.path()]);

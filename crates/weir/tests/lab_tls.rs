@@ -122,7 +122,10 @@ fn an_origin_with_a_certificate_is_asked_by_who_trusts_it() {
             let told = run(&[&words[..], &["--io", io, "-c", "1", "-n", "5"]].concat());
             let (shown, said) = (text(&told.stdout), text(&told.stderr));
             assert_eq!(told.status.code(), Some(1), "{shown}{said}");
-            assert!(shown.contains(&format!("failed: {why}")) && said.contains("never a connection"), "{shown}{said}");
+            assert!(
+                shown.contains(&format!("failed: {why}")) && said.contains("no connection succeeded"),
+                "{shown}{said}"
+            );
         }
         let probed = run(&["probe", &url, "-n", "2", "--pause", "0"]);
         assert_eq!(probed.status.code(), Some(1));

@@ -233,7 +233,7 @@ fn what_a_probe_cannot_ask_is_said_before_it_asks() {
         (&["ftp://127.0.0.1/"], 2, "unknown scheme"),
         (&["http://127.0.0.1:x/"], 2, "expected http://HOST[:PORT][/PATH][?QUERY]"),
         (&["127.0.0.1", "--threshold", "5m"], 2, "expected a time such as"),
-        (&["127.0.0.1", "--timeout", "0"], 2, "expected more than no time"),
+        (&["127.0.0.1", "--timeout", "0"], 2, "expected a time greater than zero"),
         (&["127.0.0.1", "--close-every", "0"], 2, "expected a number from 1, or never"),
         (&["127.0.0.1", "--count", "0"], 2, "0 is not in 1.."),
     ] {

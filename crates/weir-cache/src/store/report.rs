@@ -136,7 +136,7 @@ pub struct Report {
     pub withdrawn: u64,
     /// How often a connection was found to be out of step.
     pub withdrawals: u64,
-    /// URLs that became invalid by requests that changed them.
+    /// URLs that requests have changed and so invalidated.
     pub invalidations: u64,
     /// How often a panic cost the responses of a shard.
     pub poisoned: u64,

@@ -113,9 +113,9 @@ impl fmt::Display for ProbeFault {
         match self {
             ProbeFault::Connect => f.write_str("no connection"),
             ProbeFault::Tls(why) => f.write_str(why.text()),
-            ProbeFault::Timeout => f.write_str("no answer in time"),
-            ProbeFault::Closed => f.write_str("closed before the answer was complete"),
-            ProbeFault::Garbage => f.write_str("not a valid answer"),
+            ProbeFault::Timeout => f.write_str("no response in time"),
+            ProbeFault::Closed => f.write_str("closed before the response was complete"),
+            ProbeFault::Garbage => f.write_str("not a valid response"),
             ProbeFault::Status(status) => write!(f, "status {status}"),
             ProbeFault::Body => f.write_str("unexpected body"),
         }

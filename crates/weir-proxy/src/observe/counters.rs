@@ -302,9 +302,9 @@ counters! {
     upstream_glitches: [Counter; UpstreamGlitch::COUNT],
     /// Requests answered with an error by weir itself, or not to the end.
     refusals: CountByKind<Cause>,
-    /// Answers that were compressed.
+    /// Responses that were compressed.
     compressed: CountByKind<Coding>,
-    /// Answers of routes with `compress` that were passed over.
+    /// Responses of routes with `compress` that were not compressed.
     compression_passed: CountByKind<Passed>,
     /// Deadlines that passed.
     timeouts: CountByKind<Timeout>,
@@ -341,21 +341,21 @@ impl Counters {
             visit(Sample { name, label: Some((label, value)), kind: Kind::Total, help, value: counted });
         };
         for (class, counter) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&self.answers) {
-            one("answers", "class", class, "Final answers sent to clients.", counter.get());
+            one("answers", "class", class, "Final responses sent to clients.", counter.get());
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
             one("doubts", "kind", doubt.word(), "Doubts about upstream connections.", counter.get());
         }
         for ((_, word, _), counter) in ClientGlitch::ALL.iter().zip(&self.client_glitches) {
-            one("client_glitches", "kind", word, "Strange though legal events on client connections.", counter.get());
+            one("client_glitches", "kind", word, "Unusual but legal events on client connections.", counter.get());
         }
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.upstream_glitches) {
-            let help = "Strange though legal events on upstream connections.";
+            let help = "Unusual but legal events on upstream connections.";
             one("upstream_glitches", "kind", word, help, counter.get());
         }
-        self.refusals.each("refusals", "Requests answered with an error by weir itself.", visit);
-        self.compressed.each("compressed", "Answers that were compressed.", visit);
-        let help = "Answers of routes with `compress` that were passed over.";
+        self.refusals.each("refusals", "Requests that weir itself answered with an error.", visit);
+        self.compressed.each("compressed", "Responses that were compressed.", visit);
+        let help = "Responses of routes with `compress` that were not compressed.";
         self.compression_passed.each("compression_passed", help, visit);
         self.timeouts.each("timeouts", "Deadlines that passed.", visit);
         let help = "TLS handshakes with clients that failed, and connections whose records could not be read.";
@@ -364,7 +364,8 @@ impl Counters {
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
-        let help = "First packets of clients with which servers were asked before the clients were accepted, by what came of them.";
+        let help =
+            "First packets of clients for which weir connected to servers before accepting the clients, by result.";
         self.tcp_held.each("tcp_held", help, visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }

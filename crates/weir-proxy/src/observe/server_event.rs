@@ -85,7 +85,7 @@ impl fmt::Display for Told<'_> {
             What::Suspended(cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule })) => {
                 match self.upstream.failover.get(usize::from(rule)) {
                     Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
-                        write!(f, "suspended: {limit} answers {codes} within {}", Seconds(*window_us))
+                        write!(f, "suspended: {limit} responses {codes} within {}", Seconds(*window_us))
                     }
                     Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
                         write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
@@ -99,11 +99,11 @@ impl fmt::Display for Told<'_> {
             }
             What::Recovered => match &self.upstream.health {
                 Some(health) => write!(f, "is back after {} good probes", health.rise),
-                None => f.write_str("is back after a good answer to one request"),
+                None => f.write_str("is back after a good response to one request"),
             },
-            What::Ordered(Order::Enable) => f.write_str("enabled by order"),
-            What::Ordered(Order::Drain) => f.write_str("draining by order"),
-            What::Ordered(Order::Disable) => f.write_str("disabled by order"),
+            What::Ordered(Order::Enable) => f.write_str("enabled by command"),
+            What::Ordered(Order::Drain) => f.write_str("draining by command"),
+            What::Ordered(Order::Disable) => f.write_str("disabled by command"),
             What::Unreachable(None) => f.write_str("can't be reached: no connection is left, and a connect failed"),
             What::Unreachable(Some(why)) => write!(f, "can't be used: {} ({})", why.text(), why.word()),
             What::Reachable => f.write_str("can be reached again"),
@@ -112,12 +112,12 @@ impl fmt::Display for Told<'_> {
             }
             What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
             What::Unfit(doubt) => {
-                write!(f, "does not bear several requests at once ({}, a second time): ", doubt.word())?;
+                write!(f, "cannot handle several requests at once ({}, a second time): ", doubt.word())?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
             }
             What::Judged(_) | What::Cleared => Ok(()),
             What::Surplus => {
-                f.write_str("gave an answer too many; an earlier answer may have reached the wrong client: ")?;
+                f.write_str("sent a surplus response; an earlier response may have reached the wrong client: ")?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
             }
         }
@@ -181,7 +181,7 @@ mod tests {
                 What::Unreachable(Some(ServerTlsFailure::Expired)),
                 "server app a:1 can't be used: its certificate, or one above it, has expired (tls-expired)",
             ),
-            (0, What::Recovered, "server app a:1 is back after a good answer to one request"),
+            (0, What::Recovered, "server app a:1 is back after a good response to one request"),
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),
             (2, What::Ordered(Order::Drain), "server other c:3 draining by order"),
             (0, What::Demoted(Doubt::Garbage), "server app a:1 gets one request at a time for a while: garbage"),
@@ -193,7 +193,7 @@ mod tests {
             (
                 0,
                 What::Surplus,
-                "server app a:1 gave an answer too many; an earlier answer may have reached the wrong client: one request at a \
+                "server app a:1 sent a surplus response; an earlier response may have reached the wrong client: one request at a \
                  time from now on; `weir server clear` after it is repaired",
             ),
             (

@@ -148,13 +148,13 @@ impl ServerStats {
             visit(Sample { name, label: Some((label, value)), kind: Kind::Total, help, value: counted });
         };
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(self.classes()) {
-            one("answers", "class", class, "Its final answers.", count);
+            one("answers", "class", class, "Its final responses.", count);
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
             one("doubts", "kind", doubt.word(), "Doubts about its connections.", counter.get());
         }
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.glitches) {
-            one("glitches", "kind", word, "Strange though legal events on its connections.", counter.get());
+            one("glitches", "kind", word, "Unusual but legal events on its connections.", counter.get());
         }
         self.closes.each("closes", "Ends of its connections and of tries to connect.", visit);
     }

@@ -28,7 +28,7 @@ pub struct Full {
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "since its start this weir has had as many servers as it has room for ({})", self.slots)
+        write!(f, "since its start, this weir has used all its places for servers ({})", self.slots)
     }
 }
 

@@ -124,7 +124,7 @@ impl Health {
                 Due::Late { begun_us, until_us: begun_us + timeout_us }
             }
             Some(_) => Due::Over(Err(ProbeFault::Timeout)),
-            // Left alone by order, or no more in the configuration: nothing is learnt about it.
+            // Left alone by order, or no longer in the configuration: nothing is learnt about it.
             None if !machine.standing.keeps_connections() || machine.contact.retired => Due::Nothing,
             None if plan.is_some_and(|plan| self.is_proved(server, machine, plan, cx)) => {
                 cx.counters.probes_skipped.add(1);

@@ -56,9 +56,9 @@ pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
     };
     let help = "Connections of `tcp` that have ended, by one of several congestion controls.";
     counted("congestion_connections", help, |arm| arm.flows);
-    counted("congestion_sent_bytes", "Bytes that they sent, those included that were sent again.", |arm| arm.sent);
+    counted("congestion_sent_bytes", "Bytes that they sent, including bytes that they sent again.", |arm| arm.sent);
     counted("congestion_sent_again_bytes", "Bytes that they sent again.", |arm| arm.sent_again);
-    text.family("congestion_duration_seconds", Type::Histogram, "How long they lasted.");
+    text.family("congestion_duration_seconds", Type::Histogram, "Their durations.");
     rows().for_each(|(arm, labels)| histogram(text, labels, &arm.lasted));
     text.family("congestion_rtt_seconds", Type::Histogram, "Their round trips at their end.");
     rows().for_each(|(arm, labels)| histogram(text, labels, &arm.rtt));

@@ -52,7 +52,7 @@ pub(crate) struct CacheFigures {
     pub(crate) not_stored: BTreeMap<String, u64>,
     /// Stored responses that are gone, by reason.
     pub(crate) gone: BTreeMap<String, u64>,
-    /// URLs that became invalid by requests that changed them.
+    /// URLs that requests have changed and so invalidated.
     pub(crate) invalidations: u64,
     /// Connections that turned out to be out of step.
     pub(crate) withdrawals: u64,
@@ -230,26 +230,26 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         text.family(name, Type::Counter, help);
         counts.iter().for_each(|(word, count)| text.sample(&[(label, word)], count));
     };
-    counts("cache_requests", "result", "Requests of routes with `cache`, by what they got.", &cache.requests);
+    counts("cache_requests", "result", "Requests of routes with `cache`, by result.", &cache.requests);
     counts(
         "cache_not_stored",
         "why",
-        "Answers of routes with `cache` that were not stored, by why.",
+        "Responses of routes with `cache` that were not stored, by reason.",
         &cache.not_stored,
     );
     counts(
         "cache_gone",
         "why",
-        "Answers that were stored and are gone: evicted for want of room, found purged, withdrawn because their connection was out of step.",
+        "Stored responses that are gone: evicted for lack of room, found purged, or withdrawn because their connection was out of step.",
         &cache.gone,
     );
     let totals = [
-        ("cache_stored", "Answers that were stored.", cache.stored),
+        ("cache_stored", "Responses that were stored.", cache.stored),
         ("cache_served_bytes", "Bytes of bodies that came from the store.", cache.served_bytes),
-        ("cache_invalidations", "URLs that became invalid by requests that changed them.", cache.invalidations),
+        ("cache_invalidations", "URLs that requests have changed and so invalidated.", cache.invalidations),
         (
             "cache_withdrawals",
-            "Connections that turned out to be out of step, and what they had brought was withdrawn.",
+            "Connections that proved out of step, whose stored responses were withdrawn.",
             cache.withdrawals,
         ),
     ];
@@ -257,19 +257,18 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         text.family(name, Type::Counter, help);
         text.sample(&[], value);
     }
-    let help =
-        "From the receipt of a request to the end of the turn of its worker in which it had its answer from the store.";
+    let help = "From the receipt of a request to the end of the turn in which its worker answered it from the store.";
     text.family("cache_hit_duration_seconds", Type::Histogram, help);
     histogram(text, &[], hits);
     let gauges = [
-        ("cache_limit_bytes", "Bytes that all that is stored, sent and fetched may have: `size`.", cache.size_bytes),
-        ("cache_live_bytes", "Bytes that it has.", cache.bytes),
-        ("cache_fetch_bytes", "Bytes of what is being fetched.", cache.fetch_bytes),
-        ("cache_stored_bytes", "Bytes of what is stored.", cache.stored_bytes),
-        ("cache_keys", "Keys that have answers.", cache.keys),
-        ("cache_answers", "Answers that are stored.", cache.answers),
+        ("cache_limit_bytes", "Limit of the bytes that are stored, sent or fetched: `size`.", cache.size_bytes),
+        ("cache_live_bytes", "Bytes that are stored, sent or fetched.", cache.bytes),
+        ("cache_fetch_bytes", "Bytes of responses being fetched.", cache.fetch_bytes),
+        ("cache_stored_bytes", "Bytes of stored responses.", cache.stored_bytes),
+        ("cache_keys", "Keys with responses.", cache.keys),
+        ("cache_answers", "Stored responses.", cache.answers),
         ("cache_fetches", "Fetches for the store under way.", cache.fetches),
-        ("cache_purges", "Purges that some stored answer has not been looked at for.", cache.purges),
+        ("cache_purges", "Purges for which weir has not yet checked all stored responses.", cache.purges),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);
@@ -283,8 +282,8 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
             snapshot.written,
         ),
         ("cache_snapshot_bytes", "Bytes of the last snapshot.", snapshot.bytes),
-        ("cache_snapshot_answers", "Answers in the last snapshot.", snapshot.answers),
-        ("cache_restored_answers", "Answers of a snapshot that were stored again at the start.", snapshot.restored),
+        ("cache_snapshot_answers", "Responses in the last snapshot.", snapshot.answers),
+        ("cache_restored_answers", "Responses of a snapshot that were restored at the start.", snapshot.restored),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);

@@ -43,7 +43,7 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
 pub(crate) fn authority(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_one = !lower.contains('@') && lower.parse::<hyper::http::uri::Authority>().is_ok();
-    if is_one { Ok(lower) } else { Err(format!("`{text}` is no host: write it as example.org or example.org:8080")) }
+    if is_one { Ok(lower) } else { Err(format!("`{text}` is not a host: write it as example.org or example.org:8080")) }
 }
 
 /// Parses a field of a request, as `Name: value`.
@@ -52,10 +52,10 @@ pub(crate) fn authority(text: &str) -> Result<String, String> {
 /// Why it is invalid.
 pub(crate) fn header(text: &str) -> Result<String, String> {
     let (name, value) =
-        text.split_once(':').ok_or_else(|| format!("`{text}` is no field: write it as 'Name: value'"))?;
+        text.split_once(':').ok_or_else(|| format!("`{text}` is not a header: write it as 'Name: value'"))?;
     let is_fine = hyper::header::HeaderName::from_bytes(name.as_bytes()).is_ok()
         && hyper::header::HeaderValue::from_str(value.trim()).is_ok();
-    if is_fine { Ok(format!("{name}: {}", value.trim())) } else { Err(format!("`{text}` can't stand in a request")) }
+    if is_fine { Ok(format!("{name}: {}", value.trim())) } else { Err(format!("`{text}` is not allowed in a request")) }
 }
 
 /// Returns scheme, host and the rest of a URL that [`url`] returned.

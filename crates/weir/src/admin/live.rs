@@ -80,7 +80,7 @@ type Pipe = (u32, usize, &'static str, u32, u32, u64);
 /// Makes the data of one reading; `status` is of the same reading.
 pub(crate) fn live(mut status: Status, reading: &Reading, samples: Vec<Sample>) -> Live {
     // An error in the configuration may quote it.
-    status.reload.error = status.reload.error.map(|_| "`weir status` says why".to_owned());
+    status.reload.error = status.reload.error.map(|_| "`weir status` shows the reason".to_owned());
     let notices = overview::notices(&status).into_iter().map(|cell| cell.text).collect();
     let servers = status.upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(|of| (&upstream.name, of)));
     // The same order: of upstreams, and of servers in them.

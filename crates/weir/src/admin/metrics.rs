@@ -69,32 +69,28 @@ pub(crate) fn metrics(
 }
 
 fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) {
-    text.family("build", Type::Info, "Which weir this is.");
+    text.family("build", Type::Info, "Version of weir.");
     text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("driver", &facts.driver)], 1);
     let started = SystemTime::now().checked_sub(uptime).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     text.family("start_time_seconds", Type::Gauge, "When weir started, in seconds since 1970.");
     text.sample(&[], Seconds(started.map_or(0, micros)));
     text.family("uptime_seconds", Type::Gauge, "How long weir has been running.");
     text.sample(&[], Seconds(micros(uptime)));
-    text.family("ready", Type::Gauge, "Whether weir should get traffic: as /readyz.");
+    text.family("ready", Type::Gauge, "Whether weir should get traffic, like /readyz.");
     text.sample(&[], u8::from(reading.unready(plan).is_none()));
 }
 
 fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
-    text.family(
-        "config_generation",
-        Type::Gauge,
-        "Configurations that were in force so far, the present one included.",
-    );
+    text.family("config_generation", Type::Gauge, "Configurations that have been in force, including the current one.");
     text.sample(&[], told.generation);
-    let help = "Whether the last reload went well: 0 when what was in force before it is so still. 1 before the first.";
+    let help = "Whether the last reload succeeded: 0 if the previous configuration remains in force. 1 before the first reload.";
     text.family("config_reload_success", Type::Gauge, help);
     text.sample(&[], u8::from(told.last.as_ref().is_none_or(|last| last.error.is_none())));
     if let Some(last) = &told.last {
         text.family("config_reload_time_seconds", Type::Gauge, "When the last reload was, in seconds since 1970.");
         text.sample(&[], Seconds(last.at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros)));
     }
-    let help = "Requests at servers that are no more in the configuration, and tunnels to them.";
+    let help = "Requests at servers that are no longer in the configuration, and tunnels to them.";
     text.family("config_leaving", Type::Gauge, help);
     text.sample(&[], reading.leaving());
 }
@@ -102,7 +98,7 @@ fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
 fn certificates(text: &mut Exposition, facts: &Facts) {
     let (all, files) = (facts.certificates.shown(), facts.certificates.files());
     if !files.is_empty() {
-        let help = "Whether what is in force is what a file with CAs, lists or keys of tickets has: 0 when it could not be used.";
+        let help = "Whether the content of a file with CAs, revocation lists or ticket keys is in force: 0 if weir could not use it.";
         text.family("tls_file_current", Type::Gauge, help);
     }
     for shown in &files {
@@ -125,7 +121,7 @@ fn certificates(text: &mut Exposition, facts: &Facts) {
 fn names(text: &mut Exposition, facts: &Facts) {
     let (all, lists) = (facts.names.shown(), facts.names.lists());
     if !lists.is_empty() {
-        let help = "Whether a file with servers could be used as it is now.";
+        let help = "Whether weir could use the current content of a file with servers.";
         text.family("server_file_current", Type::Gauge, help);
     }
     for shown in &lists {
@@ -134,11 +130,11 @@ fn names(text: &mut Exposition, facts: &Facts) {
     if all.is_empty() {
         return;
     }
-    text.family("name_addresses", Type::Gauge, "Addresses in use of a name that is written in place of servers.");
+    text.family("name_addresses", Type::Gauge, "Addresses in use of a name that stands for servers.");
     for shown in &all {
         text.sample(&[("name", &shown.name)], shown.addresses.len());
     }
-    text.family("name_current", Type::Gauge, "Whether the last look-up of the name had an answer.");
+    text.family("name_current", Type::Gauge, "Whether the last look-up of the name succeeded.");
     for shown in &all {
         text.sample(&[("name", &shown.name)], u8::from(shown.problem.is_none()));
     }
@@ -178,7 +174,11 @@ fn clients(text: &mut Exposition, reading: &Reading) {
             text.sample(sample.label.as_slice(), value(sample));
         }
     }
-    text.family("request_duration_seconds", Type::Histogram, "From the receipt of a request to the end of its answer.");
+    text.family(
+        "request_duration_seconds",
+        Type::Histogram,
+        "From the receipt of a request to the end of its response.",
+    );
     histogram(text, &[], &reading.latency);
 }
 
@@ -203,7 +203,7 @@ fn workers(text: &mut Exposition, reading: &Reading) {
             text.sample(&[("worker", number)], value(&sample));
         }
     }
-    text.family("worker_responsive", Type::Gauge, "Whether the worker told how it is in time.");
+    text.family("worker_responsive", Type::Gauge, "Whether the worker reported its state in time.");
     for (worker, number) in reading.workers.iter().zip(&numbers) {
         text.sample(&[("worker", number)], u8::from(worker.report.is_some()));
     }
@@ -218,9 +218,13 @@ fn workers_now(text: &mut Exposition, reading: &Reading) {
     reports().for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
     text.family("worker_accept_queue", Type::Gauge, "Connections that wait to be accepted by the worker.");
     accept_queues(text, reports(), |queue| queue.waiting);
-    text.family("worker_accept_queue_limit", Type::Gauge, "How many may; further ones are not established.");
+    text.family(
+        "worker_accept_queue_limit",
+        Type::Gauge,
+        "Limit of waiting connections; further ones are not established.",
+    );
     accept_queues(text, reports(), |queue| queue.limit);
-    text.family("worker_driver", Type::Info, "How the worker talks to the kernel.");
+    text.family("worker_driver", Type::Info, "I/O driver of the worker.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
     text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
@@ -243,7 +247,7 @@ fn accept_queues<'a>(
 /// Adds what limits did.
 fn shield(text: &mut Exposition, plan: &Plan) {
     let Some(shield) = &plan.shield else { return };
-    let help = "Connections and requests that a limit of `shield` was for: passed, refused, observed (it would have refused), untracked (no room in the table); of these, shared (counted by values that the table has no room for, together with others).";
+    let help = "Connections and requests that a limit of `shield` applied to: passed, refused, observed (it would have refused them), untracked (no room in the table); of these, shared (counted together with others, because the table has no room for their values).";
     text.family("shield", Type::Counter, help);
     for limit in &shield.limits {
         for outcome in Outcome::ALL {
@@ -255,22 +259,22 @@ fn shield(text: &mut Exposition, plan: &Plan) {
 /// Adds numbers about bans.
 fn bans(text: &mut Exposition, facts: &Facts) {
     let figures = facts.bans.figures();
-    text.family("bans", Type::Gauge, "Clients that are banned.");
+    text.family("bans", Type::Gauge, "Banned clients.");
     text.sample(&[], figures.in_force);
-    text.family("bans_begun", Type::Counter, "Bans since the start, those of operators included.");
+    text.family("bans_begun", Type::Counter, "Bans since the start, including bans by operators.");
     text.sample(&[], figures.total);
-    let help = "Bans that gave way to others before their time, because there were as many as `bans-max`.";
+    let help = "Bans that others displaced early, because `bans-max` was reached.";
     text.family("bans_displaced", Type::Counter, help);
     text.sample(&[], figures.displaced);
     text.family(
         "bans_kept",
         Type::Gauge,
-        "Whether bans are kept over a restart: 0 when nobody says where, or the file can't be written.",
+        "Whether bans survive a restart: 0 if no file is set, or weir cannot write it.",
     );
     text.sample(&[], u8::from(figures.file.is_some() && figures.problem.is_none()));
-    text.family("bans_in_kernel", Type::Gauge, "Clients that are banned whose packets the kernel drops.");
+    text.family("bans_in_kernel", Type::Gauge, "Banned clients whose packets the kernel drops.");
     text.sample(&[], figures.kernel.bans.unwrap_or(0));
-    text.family("banned_packets_dropped", Type::Counter, "Packets of who is banned that the kernel has dropped.");
+    text.family("banned_packets_dropped", Type::Counter, "Packets of banned clients that the kernel has dropped.");
     text.sample(&[], figures.kernel.packets);
 }
 
@@ -305,7 +309,7 @@ fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>
             }
         }
     }
-    let help = "From when a request was put on its connection to the end of its answer.";
+    let help = "From the assignment of a request to its connection to the end of its response.";
     text.family("server_response_seconds", Type::Histogram, help);
     for (server, labels) in reading.servers.iter().zip(names) {
         histogram(text, labels, &server.latency);
@@ -315,7 +319,7 @@ fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>
 /// Adds the present state of servers; leaves out those without a report of any worker.
 fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]], plan: &Plan) {
     let servers = || reading.servers.iter().zip(names);
-    text.family("server_state", Type::Gauge, "1 for the state that the server is in.");
+    text.family("server_state", Type::Gauge, "1 for the current state of the server.");
     for (server, [upstream, name]) in servers() {
         let (now, _) = state(server);
         STATES.iter().for_each(|word| text.sample(&[*upstream, *name, ("state", word)], u8::from(*word == now)));
@@ -338,9 +342,11 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     let now = |of: fn(&Now) -> u32| move |server: &ServerReading| server.now.as_ref().map(|now| u64::from(of(now)));
     each("server_up", "Whether requests can go to the server.", &|server| Some(u64::from(server.is_usable())));
     each("server_weight", "Its configured weight.", &|server| Some(u64::from(server.plan(plan).1.weight)));
-    each("server_backup", "Whether the server gets requests only while no other one of its upstream can.", &|server| {
-        Some(u64::from(server.plan(plan).1.backup))
-    });
+    each(
+        "server_backup",
+        "Whether the server gets requests only while no other server of its upstream can.",
+        &|server| Some(u64::from(server.plan(plan).1.backup)),
+    );
     each("server_connections_up", "Established connections.", &|server| Some(u64::from(up(server))));
     each("server_connections_configured", "Connections that requests share, at most.", &|server| {
         Some(u64::from(server.plan(plan).1.connections))
@@ -348,7 +354,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_in_flight", "Requests on connections, unanswered.", &now(|now| now.unanswered));
     each("server_waiting", "Requests that wait for a connection.", &now(|now| now.waiting));
     each("server_depth", "Unanswered requests that a connection may have.", &now(|now| now.depth));
-    let help = "Requests that the server is given at once, where it was learned that more are worse.";
+    let help = "Requests that the server gets at once, if weir has learned that more are worse.";
     each("server_limit", help, &|server| server.now.as_ref()?.limit.map(|learned| learned.limit.into()));
     each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
     each(
@@ -376,7 +382,7 @@ fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 
         ("server_fresh_p99_seconds", "on one that was made for it", |now| now.fresh_p99_us),
     ];
     for (name, on, of) in kinds {
-        let help = format!("From a request to the beginning of its answer {on} lately, 99th percentile.");
+        let help = format!("From a request to the beginning of its response {on} lately, 99th percentile.");
         text.family(name, Type::Gauge, &help);
         servers()
             .filter_map(|(now, labels)| Some((of(now)?, labels)))

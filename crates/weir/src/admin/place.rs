@@ -76,7 +76,7 @@ pub(crate) fn bind(
             let path = candidates().into_iter().find(|path| path.parent().is_some_and(usable));
             let path = path.ok_or_else(|| {
                 Refused(format!(
-                    "neither {SYSTEM} nor $XDG_RUNTIME_DIR can be written to; name a place with --admin PATH, or say --admin off"
+                    "neither {SYSTEM} nor $XDG_RUNTIME_DIR can be written to; name a place with --admin PATH, or use --admin off"
                 ))
             })?;
             bind_at(&path)
@@ -143,7 +143,7 @@ fn make_way(path: &Path) -> Result<(), Refused> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Refused(format!("{name}: {error}"))),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(Refused(format!("{name} exists and is no socket; name another place with --admin PATH")));
+            return Err(Refused(format!("{name} exists and is not a socket; name another place with --admin PATH")));
         }
         Ok(_) => {}
     }

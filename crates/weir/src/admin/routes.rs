@@ -294,7 +294,7 @@ impl Routes {
         let block = self.facts.bans.block(whom).ok_or_else(|| no_address(whom))?;
         let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, "bad-ban", message);
         let (mut for_s, mut reason, mut mine, mut insists) = (None, String::new(), None, false);
-        for (name, value) in options(query).ok_or_else(|| bad("the query can't be read"))? {
+        for (name, value) in options(query).ok_or_else(|| bad("cannot parse the query"))? {
             match &name[..] {
                 "for" => for_s = value.parse().ok().filter(|seconds| (1..=BAN_S_MAX).contains(seconds)),
                 "reason" => reason = value,
@@ -302,12 +302,12 @@ impl Routes {
                 "force" => insists = value == "on",
                 _ => {
                     return Err(bad(
-                        "a ban has: for, in seconds, reason, mine (an address that is not to be in it) and force=on",
+                        "a ban has: for, in seconds, reason, mine (an address that the ban must not contain) and force=on",
                     ));
                 }
             }
         }
-        let for_s = for_s.ok_or_else(|| bad("`for` is missing: how many seconds, up to ten years"))?;
+        let for_s = for_s.ok_or_else(|| bad("`for` is missing: a number of seconds, up to ten years"))?;
         let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(|NeverBanned(why)| {
             let message =
                 format!("{block} is not banned: it contains an address that is {why}; --force bans it anyway");
@@ -331,7 +331,7 @@ impl Routes {
     fn shield(&self, query: &str) -> Outcome {
         let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, "bad-query", message);
         let (mut limit, mut most) = (None, SHIELD_MOST);
-        for (name, value) in options(query).ok_or_else(|| bad("the query can't be read"))? {
+        for (name, value) in options(query).ok_or_else(|| bad("cannot parse the query"))? {
             match &name[..] {
                 "limit" => limit = Some(value),
                 "most" => {
@@ -355,7 +355,7 @@ impl Routes {
     }
 
     fn add(&self, upstream: &str, server: &str, query: &str) -> Outcome {
-        let added = options(query).ok_or_else(|| "the query can't be read".to_owned());
+        let added = options(query).ok_or_else(|| "cannot parse the query".to_owned());
         let added = added.and_then(|options| Added::read(server, &options));
         let added = added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
         self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
@@ -374,7 +374,7 @@ impl Routes {
         }
         if all().filter(|plan| !plan.is_retired()).any(|plan| plan.present().any(|one| one.name == server)) {
             let message =
-                format!("server `{server}` serves in upstream `{upstream}`: it was not removed, or is there again");
+                format!("server `{server}` serves in upstream `{upstream}`: it was not removed, or was added again");
             return Err(refusal(StatusCode::CONFLICT, "still-there", message));
         }
         Ok(json(StatusCode::OK, &Left { version: VERSION, left: reading.leaving_of(upstream, server, plan) }))
@@ -393,7 +393,7 @@ impl Routes {
     fn tell(&self, command: &Command) -> Result<(), Refusal> {
         let told = self.reader.borrow().handle().command(command);
         told.map_err(|weir_worker::Busy| {
-            let message = "the workers still have too many orders to carry out; try again";
+            let message = "the workers still have too many pending commands; try again";
             refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
         })
     }

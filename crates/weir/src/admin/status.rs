@@ -380,7 +380,7 @@ pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
         State::Draining => ("draining", Some("ordered".to_owned())),
         State::Disabled => ("disabled", Some("ordered".to_owned())),
         // For the moment between two checks for a new plan.
-        State::Leaving => ("disabled", Some("no more in the configuration".to_owned())),
+        State::Leaving => ("disabled", Some("no longer in the configuration".to_owned())),
         State::Active if !now.reachable => {
             let why = last_problem(reading).map(|problem| problem.word);
             ("down", Some(why.unwrap_or_else(|| "not connected yet".to_owned())))

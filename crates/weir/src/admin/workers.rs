@@ -133,7 +133,7 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     each("worker_client_connections", "Client connections of the worker.", &|worker| {
         worker.present.sessions.to_string()
     });
-    each("worker_open_requests", "Requests of the worker without a complete answer.", &|worker| {
+    each("worker_open_requests", "Requests of the worker without a complete response.", &|worker| {
         worker.present.open_requests.to_string()
     });
     let help =
@@ -149,7 +149,7 @@ pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
     );
     workers().for_each(|(worker, number)| text.sample(&[("worker", number)], worker.view.place.times_let_go()));
     let all: Vec<(Took, &String)> = workers().map(|(worker, number)| (Took::of(&worker.view.times), number)).collect();
-    let help = "From when the worker is told of events until it is ready for further ones.";
+    let help = "From the delivery of events to the worker until it is ready for more.";
     text.family("worker_turn_seconds", Type::Histogram, help);
     all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.turn));
     let help = "From when bytes of a client arrived in the kernel until the worker had them, of one receive in 64, in ticks of the kernel.";

@@ -34,7 +34,7 @@ impl Machine {
         static TOLD: Once = Once::new();
         let told = |error: io::Error| {
             let line =
-                format_args!("addresses and gateways of this machine can't be read ({error}): limits may ban one");
+                format_args!("cannot read the addresses and gateways of this machine ({error}): limits may ban one");
             TOLD.call_once(|| warn(line));
         };
         match weir_io::local_addresses() {

@@ -118,7 +118,7 @@ impl Bans {
             list.changed();
             list.publish(Instant::now());
             for block in &freed {
-                list.tell(format!("{block} is not banned any more, by order"));
+                list.tell(format!("{block} is no longer banned, by command"));
             }
             freed
         })

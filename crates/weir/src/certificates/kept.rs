@@ -85,7 +85,7 @@ impl Source for Files {
 impl Source for Trust {
     type Value = Roots;
 
-    const STAYS: &'static str = "those from before stay trusted";
+    const STAYS: &'static str = "the previous CAs remain trusted";
 
     fn files(&self) -> Vec<&Path> {
         match self {
@@ -100,14 +100,14 @@ impl Source for Trust {
 
     fn told(&self, roots: &Roots) -> String {
         let file = self.files().first().map(|path| path.display().to_string()).unwrap_or_default();
-        format!("read the certificates of CAs in {file} again: {}", roots.len())
+        format!("reread the CA certificates in {file}: {}", roots.len())
     }
 }
 
 impl Source for WantedOfClients {
     type Value = ClientTrust;
 
-    const STAYS: &'static str = "clients are judged as before";
+    const STAYS: &'static str = "weir still judges clients by the previous content";
 
     fn files(&self) -> Vec<&Path> {
         std::iter::once(self.authorities.as_path()).chain(self.revocations.as_deref()).collect()
@@ -138,7 +138,7 @@ pub(super) struct KeyFile(pub(super) PathBuf);
 impl Source for KeyFile {
     type Value = TicketKeys;
 
-    const STAYS: &'static str = "tickets are sealed as before";
+    const STAYS: &'static str = "weir still seals tickets with the previous keys";
 
     fn files(&self) -> Vec<&Path> {
         vec![&self.0]
@@ -149,7 +149,7 @@ impl Source for KeyFile {
     }
 
     fn told(&self, keys: &TicketKeys) -> String {
-        format!("read the keys of tickets in {} again: {} of them are used", self.0.display(), keys.len())
+        format!("reread the ticket keys in {}: {} of them are used", self.0.display(), keys.len())
     }
 }
 

@@ -90,7 +90,7 @@ impl Servers {
             is_new |= kept.look(now, tell);
         }
         if is_new && let Err(bad) = self.terms.renew(&self.roots.value, self.shown.as_ref().map(|kept| &kept.value)) {
-            tell(format!("{bad}; connections to servers go on as before"));
+            tell(format!("{bad}; connections to servers continue as before"));
         }
     }
 }

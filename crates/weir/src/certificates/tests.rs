@@ -151,12 +151,12 @@ fn what_clients_are_judged_by_is_read_again() {
     std::fs::write(&ca.0, "").unwrap();
     assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
     let told = look(&mut certificates, now());
-    assert!(told.len() == 1 && told[0].ends_with("clients are judged as before"), "{told:?}");
+    assert!(told.len() == 1 && told[0].ends_with("weir still judges clients by the previous content"), "{told:?}");
     assert!(board.files()[0].problem.as_ref().is_some_and(|problem| problem.contains("no certificate in PEM")));
     assert_eq!(board.shown()[0].problem, None);
     exchange(&other.0, &ca.0);
     let told = look(&mut certificates, now());
-    assert!(told.len() == 1 && told[0].ends_with("ca.pem again: 1 certificates, 0 revocation lists"), "{told:?}");
+    assert!(told.len() == 1 && told[0].ends_with("ca.pem: 1 certificates, 0 revocation lists"), "{told:?}");
     assert_eq!((board.files()[0].problem.as_ref(), look(&mut certificates, now())), (None, Vec::new()));
     // Without the CA no certificate could be verified.
     std::fs::remove_file(&ca.0).unwrap();

@@ -106,7 +106,7 @@ impl List {
         }
         let problem = self.problem.as_ref().filter(|_| !self.is_told)?;
         self.is_told = true;
-        Some(News::Lost(format!("{problem}; servers that were read before stay")))
+        Some(News::Lost(format!("{problem}; the servers read before remain")))
     }
 }
 

@@ -127,11 +127,11 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
         }
         passes = why;
         match why {
-            Some(Why::Full) => warn(format_args!("new connections pass by: {most} {}", Why::Full.word())),
+            Some(Why::Full) => warn(format_args!("new connections bypass weir: {most} {}", Why::Full.word())),
             Some(Why::Flooded) => {
-                warn(format_args!("new connections pass by for a while: {} (ListenDrops)", Why::Flooded.word()));
+                warn(format_args!("new connections bypass weir for a while: {} (ListenDrops)", Why::Flooded.word()));
             }
-            Some(Why::Stuck) => warn(format_args!("new connections pass by: {}", Why::Stuck.word())),
+            Some(Why::Stuck) => warn(format_args!("new connections bypass weir: {}", Why::Stuck.word())),
             None => tell("weir intercepts new connections again"),
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn look(route: &Route) -> Found {
     if let Err(error) = Namespace::create() {
         found.is_forbidden = true;
         found.obstacle(
-            format!("no network namespace can be made: {error}"),
+            format!("cannot create a network namespace: {error}"),
             "run as root: it needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
         );
     }
@@ -94,8 +94,8 @@ pub(super) fn look(route: &Route) -> Found {
     {
         found.is_forbidden = matches!(error, weir_bpf::BpfError::NotPermitted);
         found.obstacle(
-            format!("the kernel does not take the programs that lead connections here: {error}"),
-            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel rules of nftables lead connections to `weir run` (docs/transparent.md#lead-packets-to-weir)",
+            format!("the kernel rejects the programs that redirect connections to weir: {error}"),
+            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel, use nftables to redirect connections to `weir run` (docs/transparent.md#lead-packets-to-weir)",
         );
     }
     if route.client == route.server {
@@ -131,12 +131,12 @@ pub(super) fn look(route: &Route) -> Found {
     {
         found.obstacle(
             format!("no TUN devices to read first packets: {TUN_DEVICE}: {error}"),
-            "`modprobe tun` may help, or leave --connect out",
+            "`modprobe tun` may help, or remove --connect",
         );
     }
     for name in &route.congestion {
         if let Err(error) = check_congestion(name) {
-            found.obstacle(error.to_string(), "use another one, or leave it out");
+            found.obstacle(error.to_string(), "use another one, or remove the option");
         }
     }
     found

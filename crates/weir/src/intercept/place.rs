@@ -129,9 +129,9 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
     let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
     let (mut client, mut server) = (client?, server?);
-    let namespace = Namespace::create().map_err(kernel("no namespace can be made"))?;
+    let namespace = Namespace::create().map_err(kernel("cannot create a namespace"))?;
     let outer = outer();
-    here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("no pair of interfaces can be made"))?;
+    here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("cannot create a pair of interfaces"))?;
     let index = here.index(&outer).map_err(kernel("the pair of interfaces"))?;
     let index = index.ok_or_else(|| failed("the pair of interfaces", &io::ErrorKind::NotFound.into()))?;
     // One of the families may be missing.
@@ -166,13 +166,15 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
-    tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
+    tell(format_args!(
+        "intercepts new TCP connections from {from} to {to}, {plural} {ports}; without weir they are forwarded as usual"
+    ));
     Ok((Place { namespace }, Way { intercept, interfaces: here, index, beside }, device))
 }
 
 /// Explains why the kernel rejects the programs.
 fn refused(error: &BpfError) -> Failure {
-    let text = format!("weir: can't lead connections here: {error}\n");
+    let text = format!("weir: cannot redirect connections to weir: {error}\n");
     match error {
         BpfError::NotPermitted => Failure::Privilege(text),
         BpfError::Kernel(_) => Failure::Running(text),

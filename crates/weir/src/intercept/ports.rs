@@ -11,7 +11,9 @@ const MAX: usize = 64;
 /// It is not a port; neither is a range.
 pub(super) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) | Err(_) if text.contains('-') => Err("a range is no port: name each, as in 80,81,82".to_owned()),
+        Ok(0) | Err(_) if text.contains('-') => {
+            Err("a range is not a port: list each port, such as 80,81,82".to_owned())
+        }
         Ok(0) | Err(_) => Err("a port is a number from 1 to 65535".to_owned()),
         Ok(port) => Ok(port),
     }

@@ -70,12 +70,12 @@ impl Found {
         }
         match come_back(ends) {
             Err(error) => {
-                self.obstacle(format!("no connection to {server} can be begun as {client}: {error}"), NO_BEGINNING);
+                self.obstacle(format!("cannot begin a connection to {server} as {client}: {error}"), NO_BEGINNING);
             }
             Ok(None) => self.obstacle(
-                format!("nothing of {server} came back here for {client} within {} s", PATIENCE.as_secs()),
+                format!("no reply of {server} to {client} arrived here within {} s", PATIENCE.as_secs()),
                 format!(
-                    "it may be down, or a firewall in between; else its way to {client} does not lead through this machine: look with `ip route get {client}` there"
+                    "it may be down, or a firewall is in between; or its route to {client} does not lead through this machine: check with `ip route get {client}` there"
                 ),
             ),
             Ok(Some(answer)) => {

@@ -130,7 +130,7 @@ impl Lock {
                 }
                 opened => opened?,
             };
-            let something_else = || io::Error::other("there is something else by the name of its lock, left alone");
+            let something_else = || io::Error::other("another file has the name of its lock; weir does not touch it");
             if !file.metadata()?.is_file() {
                 return Err(something_else());
             }
@@ -150,7 +150,7 @@ impl Lock {
             let _ = file.set_len(0).and_then(|()| writeln!(&file, "{}", std::process::id()));
             return Ok(Ok(Lock { file, path }));
         }
-        Ok(Err("programs that come and go".to_owned()))
+        Ok(Err("programs that start and end all the time".to_owned()))
     }
 }
 
@@ -181,7 +181,10 @@ fn is_a_lock(file: &File) -> io::Result<bool> {
 fn foreign(path: &Path) -> Option<String> {
     let uid = std::fs::symlink_metadata(path).ok()?.uid();
     (uid != geteuid().as_raw()).then(|| {
-        format!("a program of another user, number {uid} (the lock is {}: remove it if none runs)", path.display())
+        format!(
+            "a program of another user, number {uid} (the lock is {}: remove it if no such program runs)",
+            path.display()
+        )
     })
 }
 
@@ -192,7 +195,7 @@ fn holder(file: &mut File, path: &Path) -> String {
     let who = match text.trim_end().parse::<u32>() {
         // Containers number their processes separately.
         Ok(pid) if pid == std::process::id() => {
-            format!("weir itself, for something else, or by process {pid} of another container")
+            format!("weir itself, for another purpose, or by process {pid} of another container")
         }
         Ok(pid) => format!("another program, process {pid}"),
         Err(_) => "another program".to_owned(),

@@ -92,7 +92,7 @@ impl Kept {
         let path = self.file.take().unwrap_or_default();
         self.problem = Some(error.to_string());
         self.hold.let_go();
-        format!("{} are neither read nor kept: {}: {error}", self.words.what, path.display())
+        format!("{} are neither read nor stored: {}: {error}", self.words.what, path.display())
     }
 
     /// The path to write, if there are changes and a write is due or `at_once`.
@@ -111,6 +111,6 @@ impl Kept {
         let is_news = problem.is_some() && problem != self.problem;
         self.problem = problem;
         let problem = self.problem.as_ref().filter(|_| is_news)?;
-        Some(format!("{} are not kept over a restart: {}: {problem}", self.words.what, path.display()))
+        Some(format!("{} do not survive a restart: {}: {problem}", self.words.what, path.display()))
     }
 }

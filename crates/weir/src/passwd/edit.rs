@@ -99,7 +99,7 @@ fn replace(path: &Path, folder: &Path, before: Option<&fs::Metadata>, bytes: &[u
             if is_other {
                 fchown(&file, Some(owner), Some(group)).map_err(|_| {
                     io::Error::other(format!(
-                        "it belongs to user {}, which only root can keep; run this as that user",
+                        "it belongs to user {}, and only root can preserve that; run this as that user",
                         before.uid()
                     ))
                 })?;

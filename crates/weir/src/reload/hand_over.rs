@@ -161,7 +161,7 @@ impl Workers {
         let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
-        told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
+        told.map_err(|weir_worker::Busy| failed("the workers still have too many pending commands; try again"))?;
         let before = spread.map(|(before, ports)| {
             self.spreading.follow(&before, ports, self.handle.views().len());
             before
@@ -186,7 +186,7 @@ impl Workers {
             self.spreading.incomplete(&before);
         }
         for error in failed_listeners {
-            warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
+            warn(format_args!("a worker cannot accept on a listener, but the others can: {error}"));
         }
         silent.map_or(Ok(()), |worker| {
             let text = format!("worker {worker} did not apply the change within {} s; try again", PATIENCE.as_secs());

@@ -77,7 +77,7 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     let all = upstreams(plan, upstream)?;
     if let Some(there) = all.iter().find_map(|plan| present(plan, &server.name)) {
         return Err(format!(
-            "upstream `{upstream}` has server `{}` already: it {}\n  help: `weir server weight {upstream} {} N` gives it another share",
+            "upstream `{upstream}` has server `{}` already: it {}\n  help: `weir server weight {upstream} {} N` changes its share",
             server.name,
             origin(plan, upstream, there),
             server.name
@@ -154,7 +154,7 @@ fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, St
     let written = living().find(|plan| plan.name == name).map(|plan| plan.written_name());
     if let Some(written) = written.filter(|written| *written != name) {
         return Err(format!(
-            "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name `{written}`; its servers are those of all of them"
+            "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name `{written}`; it has the servers of all of them"
         ));
     }
     let all: Vec<_> = living().filter(|plan| plan.written_name() == name).collect();

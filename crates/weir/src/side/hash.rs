@@ -58,9 +58,9 @@ pub(crate) fn scheme_of(hash: &str) -> Result<Scheme, &'static str> {
 /// Describes a hash that cannot be used.
 fn unusable(hash: &str) -> &'static str {
     let known = [
-        ("$apr1$", "is MD5, which is quickly guessed"),
-        ("$1$", "is MD5, which is quickly guessed"),
-        ("{SHA}", "is SHA-1 without salt, which is quickly guessed"),
+        ("$apr1$", "is MD5, which is easy to guess"),
+        ("$1$", "is MD5, which is easy to guess"),
+        ("{SHA}", "is SHA-1 without salt, which is easy to guess"),
         ("$5$", "is SHA-crypt, which weir does not know"),
         ("$6$", "is SHA-crypt, which weir does not know"),
         ("$2x$", "is of a version of bcrypt that had a bug"),
@@ -68,7 +68,7 @@ fn unusable(hash: &str) -> &'static str {
         ("$y$", "is yescrypt, which weir does not know"),
     ];
     let found = known.iter().find(|(start, _)| hash.starts_with(start));
-    found.map_or("is neither argon2id nor bcrypt, but perhaps crypt or the password itself", |(_, text)| text)
+    found.map_or("is neither argon2id nor bcrypt; perhaps it is crypt or the plain password", |(_, text)| text)
 }
 
 /// Whether a password belongs to a hash that [`scheme_of`] accepts. Takes milliseconds.
@@ -97,7 +97,7 @@ pub(crate) fn make(scheme: Scheme, password: &[u8], salt: [u8; 16]) -> Result<St
             hasher.hash_password(password, salt).map(|hash| hash.to_string()).map_err(|error| error.to_string())
         }
         Scheme::Bcrypt if password.len() > BCRYPT_BYTES_MAX => Err(format!(
-            "bcrypt looks at the first {BCRYPT_BYTES_MAX} bytes only, and this password has {}; leave out --bcrypt",
+            "bcrypt uses only the first {BCRYPT_BYTES_MAX} bytes, but this password has {}; remove --bcrypt",
             password.len()
         )),
         Scheme::Bcrypt => {

@@ -170,7 +170,7 @@ fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
     let hash = hash.trim_end();
     scheme_of(hash).map_err(|what| format!("the hash of `{name}` {what}"))?;
     if users.entries.contains_key(name) {
-        return Err(format!("`{name}` was in the file before"));
+        return Err(format!("`{name}` is in the file twice"));
     }
     let hash: Arc<str> = hash.into();
     users.dummy.get_or_insert_with(|| Arc::clone(&hash));
@@ -221,11 +221,11 @@ impl Source {
             Ok(users) => {
                 let count = users.entries.len();
                 (self.now, self.bad) = (Arc::new(users), None);
-                Some(format!("weir: read the users in {} again: {count}\n", self.path.display()))
+                Some(format!("weir: reread the users in {}: {count}\n", self.path.display()))
             }
             Err(bad) => {
                 self.bad = Some(stamp);
-                Some(format!("{bad}weir: the users stay as they were before\n"))
+                Some(format!("{bad}weir: the previous users remain in force\n"))
             }
         }
     }

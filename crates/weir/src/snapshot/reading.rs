@@ -66,7 +66,7 @@ impl Snapshots {
             let (at, left) = (records.offset(), preface.answers.saturating_sub(counts.all()));
             format!("the snapshot {path}: {flaw}, at byte {at}; skipped {left} responses from there on")
         });
-        tell(format_args!("{} answers of {path} are stored again{}", counts.kept, counts.others()));
+        tell(format_args!("restored {} responses of {path}{}", counts.kept, counts.others()));
         let mut book = self.lock();
         book.write_at = Some(Instant::now() + Duration::from_micros(wish.plan.every_us));
         let figures = &mut book.figures;

@@ -147,7 +147,7 @@ fn a_successor_has_them_when_they_are_let_go() {
     let workers = Handle::of_views(&Plan::default(), 2);
     new.look(&workers);
     let shown = new.shown().remove(0);
-    assert_eq!((shown.way, shown.why.as_deref()), ("by hash", Some("the program of the weir before is there still")));
+    assert_eq!((shown.way, shown.why.as_deref()), ("by hash", Some("the program of the previous weir is still there")));
     old.let_go();
     assert_eq!(old.shown()[0].way, "by hash");
     new.look(&workers);

@@ -11,8 +11,8 @@ pub(super) fn interception(status: &Status) -> String {
     let (options, nat) = (count(of.with_options), count(of.translated));
     let unserved =
         if of.unserved > 0 { format!(", while weir did not run {}", count(of.unserved)) } else { String::new() };
-    let now = of.passing.as_ref().map_or_else(String::new, |why| format!("; new ones pass by: {why}"));
-    format!("taken    {taken}  passed by {passed}, for options {options}, for NAT {nat}{unserved}{now}\n")
+    let now = of.passing.as_ref().map_or_else(String::new, |why| format!("; new ones bypass weir: {why}"));
+    format!("taken    {taken}  bypassed {passed}, for options {options}, for NAT {nat}{unserved}{now}\n")
 }
 
 #[cfg(test)]
@@ -31,6 +31,6 @@ mod tests {
         let stopped = said(Interception { unserved: 4, ..of.clone() });
         assert_eq!(stopped, "taken    12  passed by 3, for options 2, for NAT 1, while weir did not run 4\n");
         let now = said(Interception { passing: Some("a flood".to_owned()), ..of });
-        assert_eq!(now, "taken    12  passed by 3, for options 2, for NAT 1; new ones pass by: a flood\n");
+        assert_eq!(now, "taken    12  passed by 3, for options 2, for NAT 1; new ones bypass weir: a flood\n");
     }
 }

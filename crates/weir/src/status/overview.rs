@@ -204,11 +204,11 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
         }
     }
     for problem in status.server_files.iter().filter_map(|file| file.problem.as_ref()) {
-        add(format!("{problem}; servers that were read before stay"), Tone::Bad);
+        add(format!("{problem}; the servers read before remain"), Tone::Bad);
     }
     if let Some(problem) = &status.bans.problem {
         let file = status.bans.file.as_deref().unwrap_or("their file");
-        add(format!("bans are not kept over a restart: {file}: {problem}"), Tone::Bad);
+        add(format!("bans do not survive a restart: {file}: {problem}"), Tone::Bad);
     }
     if let Some(problem) = status.bans.kernel_problem.as_ref().filter(|_| status.bans.total > 0) {
         let (tier, weir) = (status.bans.kernel_tier.as_deref(), "weir, which resets connections of banned clients");
@@ -240,7 +240,7 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
 /// Returns a word of the document for people.
 fn sentence(unready: &str) -> String {
     match unready.split_once(' ') {
-        Some(("no-server", upstream)) => format!("no server of {upstream} can be used"),
+        Some(("no-server", upstream)) => format!("no server of {upstream} is usable"),
         _ => unready.to_owned(),
     }
 }
@@ -359,7 +359,7 @@ fn suspects(status: &Status, look: Look) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heading = "requests that seem to kill servers; `weir server forgive` forgets them";
+    let heading = "requests that seem to kill servers; clear them with `weir server forgive`";
     let heading = Tone::Bad.paint(heading, look.colour);
     format!("\n{heading}\n{}", table(&COLUMNS, &rows, 2, look.width, look.colour))
 }

@@ -50,7 +50,7 @@ fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
     let file = &certificate.file;
     let left = span(Duration::from_secs(certificate.left_seconds.unsigned_abs()));
     if let Some(problem) = &certificate.problem {
-        return Some((format!("certificate {file}: {problem}; the one before it is in force"), Tone::Bad));
+        return Some((format!("certificate {file}: {problem}; the previous one remains in force"), Tone::Bad));
     }
     match certificate.left_seconds {
         ..0 => Some((format!("certificate {file} has expired {left} ago"), Tone::Bad)),
@@ -96,7 +96,7 @@ mod tests {
                         tls out  handshakes 7  resumed 0  failed 4 (tls-name 4)\n\
                         certificate b expires in 1d\n\
                         certificate c has expired 2h ago\n\
-                        certificate d: gone; the one before it is in force\n\
+                        certificate d: gone; the previous one remains in force\n\
                         file f: gone; what was before is in force\n";
         assert_eq!(lines(&status), expected);
     }

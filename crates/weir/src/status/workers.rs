@@ -91,11 +91,11 @@ fn remark(worker: &Worker) -> Option<Cell> {
         tone = Tone::Odd;
     }
     if worker.pinning == "let go" {
-        parts.push("let go: other programs take its core".to_owned());
+        parts.push("unpinned: other programs use its core".to_owned());
         tone = Tone::Odd;
     }
     if worker.starved_permille > STARVED_BADLY && worker.pinning != "let go" {
-        parts.push("other programs take its core".to_owned());
+        parts.push("other programs use its core".to_owned());
         tone = Tone::Bad;
     }
     (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
@@ -142,7 +142,7 @@ mod tests {
   1       pinned        -    12    41.2%      40us      31ms      62ms      40us      16ms
     late: its turn has lasted for 340ms; other programs take its core
   2       let go      320    12     5.1%      40us     900us     1.8ms      40us     450us
-    late: its turn has lasted for 1m11s; let go: other programs take its core
+    late: its turn has lasted for 1m11s; unpinned: other programs use its core
 "
         );
         let coloured = workers(&all, Look { width: 100, colour: true });

@@ -146,7 +146,7 @@ impl Heritage {
             let Heard::Message(message, mut descriptors) = heard else { break };
             match message {
                 ToNew::Begin { version: VERSION, pid, job } => begun = Some((pid, job)),
-                ToNew::Begin { version, .. } => return Err(strange(&format!("it speaks version {version}"))),
+                ToNew::Begin { version, .. } => return Err(strange(&format!("it uses protocol version {version}"))),
                 ToNew::Listener { address, stays_open, file } => match Location::read(&address) {
                     Some(address) => heritage.add(address, (stays_open, file), descriptors),
                     None => return Err(strange(&format!("it listens on `{address}`"))),
@@ -155,7 +155,7 @@ impl Heritage {
                 ToNew::Admin { path } => heritage.admin = descriptors.pop().map(|socket| (path, socket.into())),
                 ToNew::Ordered(ordered) => heritage.orders.push(ordered),
                 ToNew::All | ToNew::Go | ToNew::Yours => {
-                    let (pid, job) = begun.ok_or_else(|| strange("it did not say who it is"))?;
+                    let (pid, job) = begun.ok_or_else(|| strange("it did not identify itself"))?;
                     let process = Pid::from_raw(pid.cast_signed());
                     let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
                     let (process, channel) = (Arc::new(process), Arc::new(Mutex::new(Some(channel))));
@@ -164,7 +164,7 @@ impl Heritage {
                 }
             }
         }
-        Err(strange("it fell silent"))
+        Err(strange("it stopped responding"))
     }
 
     /// Takes the sockets of a service manager, which keeps them open.
@@ -173,7 +173,9 @@ impl Heritage {
         for socket in take_inherited() {
             match place_of(&socket) {
                 Some(address) => heritage.add(address, (true, None), vec![socket]),
-                None => warn("a socket of the service manager is neither of TCP nor at a path; it is closed"),
+                None => warn(
+                    "a socket of the service manager is neither a TCP socket nor a Unix socket with a path; closing it",
+                ),
             }
         }
         heritage
@@ -228,9 +230,7 @@ impl Heritage {
         for Sockets { address, stays_open, file, sockets } in self.listeners.drain(..) {
             let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
                 if stays_open {
-                    warn(format_args!(
-                        "no `listen \"{address}\"`: the socket that the service manager has there is not used"
-                    ));
+                    warn(format_args!("no `listen \"{address}\"`: the socket of the service manager there is unused"));
                 }
                 continue;
             };

@@ -231,7 +231,7 @@ impl Newcomer {
             Ok(Heard::Message(message, _)) => Ok(Some(message)),
             Ok(Heard::Nothing) => Ok(None),
             Ok(Heard::Ended) => Err(self.ended()),
-            Err(error) => Err(failed(&format!("the new program can't be understood: {error}"))),
+            Err(error) => Err(failed(&format!("cannot parse the messages of the new program: {error}"))),
         }
     }
 

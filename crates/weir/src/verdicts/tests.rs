@@ -104,7 +104,7 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     let (verdicts, said) = opened(&plan, false);
     assert_eq!(known(&verdicts), [("10.0.0.1:80".to_owned(), UNFIT)]);
     let is_broken =
-        |line: &str| line.ends_with("2 verdicts on servers can't be read and are left out, the first in line 1");
+        |line: &str| line.ends_with("2 verdicts on servers are unreadable and skipped, the first in line 1");
     assert!(matches!(&said[..], [Said::Warned(line), Said::Told(_)] if is_broken(line)), "{said:?}");
     ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));

@@ -319,7 +319,7 @@ fn what_operators_may_not_says_why(io: Io) {
     assert!(ssh(&["ban", "add", "247.0.2.0/24", "--for", "1h", "--force"]).status.success());
     weir.answer(&["ban", "add", "10.1.2.3", "--for", "1h", "--force"]);
     assert_eq!(networks(&weir), ["10.1.2.3", "247.0.2.0/24"]);
-    assert!(weir.answer(&["ban", "list"]).contains("by order, forced"));
+    assert!(weir.answer(&["ban", "list"]).contains("by command, forced"));
     weir.stop();
     server.finish();
 }
@@ -405,7 +405,7 @@ fn a_restart_keeps_them(io: Io) {
         list
     };
     assert_eq!(without_time(list(&weir)), without_time(before));
-    assert!(weir.said().contains("1 bans can't be read and are left out, the first in line 3"), "{}", weir.said());
+    assert!(weir.said().contains("1 bans are unreadable and skipped, the first in line 3"), "{}", weir.said());
     // Ended bans remain ended.
     weir.answer(&["ban", "remove", "--all"]);
     weir.stop();

@@ -137,7 +137,7 @@ fn it_is_there_after_a_restart(io: Io) {
         assert_eq!(world.asked(target), 1);
     }
     let told = weir.answer(&["cache", "stats"]);
-    assert!(told.contains("snapshot   ") && told.contains("3 were stored again"), "{told}");
+    assert!(told.contains("snapshot   ") && told.contains("3 were restored"), "{told}");
     weir.stop();
     world.server.finish();
 }

@@ -103,7 +103,7 @@ fn what_is_stored_is_shown_and_purged(io: Io) {
         "stored     1 of this key",
         "lifetime   600 s by max-age\n",
         "tags       a\n",
-        "fresh      it is served from the store\n",
+        "fresh      weir serves it from the store\n",
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }

@@ -66,7 +66,7 @@ fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
     switch.store(200, Ordering::SeqCst);
     eventually("it is tried and comes back", || {
         assert_eq!(status(&weir), 200);
-        weir.said().contains("is back after a good answer to one request")
+        weir.said().contains("is back after a good response to one request")
     });
     let before = bad.log().requests.len();
     (0..40).for_each(|_| assert_eq!(status(&weir), 200));

@@ -121,7 +121,7 @@ pub(crate) fn takes_programs() -> bool {
     command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
     let said = crate::kit::finish(command.env("WEIR_ADMIN", "off")).stdout;
     let said = String::from_utf8_lossy(&said);
-    let why = said.lines().find(|line| line.contains("the kernel does not take the programs"));
+    let why = said.lines().find(|line| line.contains("the kernel rejects the programs"));
     why.inspect(|why| eprintln!("not tested: {why}")).is_none()
 }
 
@@ -196,7 +196,7 @@ fn connections_are_taken(io: Io) {
         let refused = between.ask(CLIENT[0], 4002, SERVER[0], 8443).expect_err("nobody is there");
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let said = weir.end("-TERM");
-        assert!(said.contains("takes new TCP connections from pc to ps, ports 8080, 8443"), "{said}");
+        assert!(said.contains("intercepts new TCP connections from pc to ps, ports 8080, 8443"), "{said}");
         assert!(said.contains("intercepted 4 connections; 0 bypassed weir"), "{said}");
     });
 }
@@ -310,7 +310,7 @@ fn without_room_connections_pass_by(io: Io) {
             if open.len() > 120 {
                 weir.total("tcp_connections");
             }
-            weir.said().contains("new connections pass by: 400 descriptors are nearly used up")
+            weir.said().contains("new connections bypass weir: 400 descriptors are nearly used up")
         });
         let before = weir.total("tcp_connections");
         let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");

@@ -127,7 +127,7 @@ fn what_comes_again_is_not_new(io: Io) {
         let mut open = Vec::new();
         eventually("there is no room", || {
             open.push(between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through"));
-            weir.said().contains("new connections pass by: 400 descriptors are nearly used up")
+            weir.said().contains("new connections bypass weir: 400 descriptors are nearly used up")
         });
         let known = weir.total("tcp_connections");
         let heard = LATE.into_iter().zip(SERVER).map(|(from, to)| hears(&between, from, to));

@@ -148,7 +148,10 @@ fn where_answers_come_back_is_said() {
         assert!(code == Some(1) && said.contains("its reply came back by px, not by ps"), "{said}");
         between.servers.ip("route add blackhole 198.18.1.2");
         let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
-        assert!(code == Some(1) && said.contains("error: nothing of 198.18.2.2:8080 came back here"), "{said}");
+        assert!(
+            code == Some(1) && said.contains("error: no reply of 198.18.2.2:8080 to 198.18.1.2 arrived here"),
+            "{said}"
+        );
         let (code, said) = probe("198.18.2.2:8080", "198.18.1.1");
         assert!(code == Some(1) && said.contains("198.18.1.1 or 198.18.2.2 is this machine's own address"), "{said}");
         let (code, said) = probe("198.18.2.2:8080", CLIENT[1]);

@@ -131,7 +131,7 @@ fn what_is_purged_while_it_changes_hands(io: Io) {
         is_over.store(true, Ordering::Relaxed);
         purges.join().expect("purges")
     });
-    says(&weir, "are stored again");
+    says(&weir, "restored ");
     assert!(purged > 0 && targets[..purged].iter().all(|target| stored(&weir, target).is_none()), "{purged}");
     weir.stop();
     world.server.finish();

@@ -168,13 +168,13 @@ fn on_a_terminal(file: &Path, arguments: &[&str], typed: &[(&str, &str)]) -> (Op
 fn a_terminal_is_asked_twice_and_shows_nothing() {
     let scratch = Scratch::new();
     let file = scratch.path("users");
-    let typed = [("New password of ann: ", "secreX\u{7f}t\r"), ("again: ", "secret\r")];
+    let typed = [("New password of ann: ", "secreX\u{7f}t\r"), ("the password: ", "secret\r")];
     let (code, shown) = on_a_terminal(&file, &["ann"], &typed);
     assert!(code == Some(0) && !shown.contains("secre"), "{shown}");
     assert_eq!(outcome(&file, &["ann", "--check"], "secret\n"), done());
     assert_eq!(on_a_terminal(&file, &["ann", "--check"], &[("Password of ann: ", "secret\r")]).0, Some(0));
 
-    let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\r"), ("again: ", "two\r")]);
+    let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\r"), ("the password: ", "two\r")]);
     assert!(code == Some(1) && shown.contains("differ"), "{shown}");
     let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\u{3}")]);
     assert!(code == Some(1) && shown.contains("broken off"), "{shown}");

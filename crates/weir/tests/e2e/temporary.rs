@@ -260,7 +260,7 @@ fn they_stay_over_upgrades(io: Io) {
     weir.rewrite(&app(&all[0], 2, "").replace("\"app\"", "\"new\""));
     weir.upgrade();
     assert_eq!(servers(&weir), [(stays, false)]);
-    let line = format!("server {comes} is not added again: there is no upstream `app` any more");
+    let line = format!("server {comes} is not added again: upstream `app` no longer exists");
     assert!(weir.said().contains(&line), "{}", weir.said());
     weir.stop();
     all.into_iter().for_each(|server| drop(server.finish()));

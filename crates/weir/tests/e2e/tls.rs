@@ -525,7 +525,7 @@ fn certificates_are_exchanged_under_load(io: Io) {
         eventually("the problem", || status(&weir)["certificates"][0]["problem"].is_string());
         assert_eq!(shown(), second);
         let text = weir.answer(&["status"]);
-        assert!(text.contains("has no private key") && text.contains("the one before it is in force"), "{text}");
+        assert!(text.contains("has no private key") && text.contains("the previous one remains in force"), "{text}");
         used.replace_by(&third);
         eventually("the third certificate", || shown() != second);
         eventually("no problem", || status(&weir)["certificates"][0]["problem"].is_null());

@@ -316,13 +316,13 @@ fn files_are_read_again(io: Io) {
     assert!(total(&weir, "upstream_tls_failures", "tls-unknown-ca") > 0);
     // A file without a certificate changes nothing.
     std::fs::write(&trusted, "nonsense").expect("a file");
-    eventually("it is told", || weir.said().contains("those from before stay trusted"));
+    eventually("it is told", || weir.said().contains("the previous CAs remain trusted"));
     let new = scratch.path("trusted.new");
     std::fs::copy(&after.certificate, &new).expect("a file");
     std::fs::rename(&new, &trusted).expect("a file");
     mine.replace_by(&later);
     eventually("it is trusted", || answered(weir.address) == 200);
-    assert!(weir.said().contains("read the certificates of CAs in"), "{}", weir.said());
+    assert!(weir.said().contains("reread the CA certificates in"), "{}", weir.said());
     weir.stop();
     server.kill();
 }

@@ -196,7 +196,7 @@ fn files_have_their_rights_and_go(io: Io) {
     let output = weir.ask(&["reload", "--dry-run"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = format!(
-        "weir: cannot listen on unix:{}: a file is there that is no socket; remove it, or choose another path\n",
+        "weir: cannot listen on unix:{}: a file that is not a socket is there; remove it, or choose another path\n",
         other.display()
     );
     assert_eq!((output.status.code(), said), (Some(1), line));

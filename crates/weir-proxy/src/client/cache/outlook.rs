@@ -60,8 +60,8 @@ pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_
     let mut fields = Fields::default();
     let head = match parse_request(&text, &plan.client.head, &mut fields) {
         Ok(Some(head)) => head,
-        Ok(None) => return Outlook::end("refused", Vec::new(), "it is no whole request"),
-        Err(error) => return Outlook::end("refused", Vec::new(), format!("weir does not take it: {}", error.word())),
+        Ok(None) => return Outlook::end("refused", Vec::new(), "it is not a complete request"),
+        Err(error) => return Outlook::end("refused", Vec::new(), format!("weir rejects it: {}", error.word())),
     };
     let asked = Asked {
         sealed: question.sealed,
@@ -73,7 +73,7 @@ pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_
     };
     let routed = match plan.routes.find(&asked, &mut Vec::new()) {
         Ok(Some(routed)) => routed,
-        Ok(None) => return Outlook::end("refused", Vec::new(), "no route takes it"),
+        Ok(None) => return Outlook::end("refused", Vec::new(), "no route matches it"),
         Err(_) => return Outlook::end("refused", Vec::new(), "its path can be read in two ways"),
     };
     led(plan, store, routed, question, (&head, &fields, &text), now_us)
@@ -100,11 +100,11 @@ fn led(
 ) -> Outlook {
     let mut lines = Vec::new();
     let Some(upstream) = routed.target.upstreams().next() else {
-        return Outlook::end("uncached", lines, "weir answers it itself, and stores nothing of that");
+        return Outlook::end("uncached", lines, "weir responds itself, and stores no such response");
     };
     let plan_of = &plan.upstreams[upstream];
     let share = match &routed.target {
-        Target::Split(_) => ", or another one of `split`, each with answers of its own",
+        Target::Split(_) => ", or another upstream of `split`, each with its own responses",
         Target::Upstream(_) | Target::Here(_) => "",
     };
     lines.push(("upstream", format!("{}{share}", plan_of.written_name())));
@@ -127,15 +127,15 @@ fn led(
         user: user.as_ref(),
     };
     let Ok(ruled) = Ruled::new(rules, &known) else {
-        return Outlook::end("refused", lines, "rules of its route make nothing of it that can be sent");
+        return Outlook::end("refused", lines, "the rules of its route leave no request that weir could send");
     };
     let Ok(seen) = Seen::of(Some(&ruled), false, came) else {
-        return Outlook::end("bypass", lines, "nobody knows what its server would see of it");
+        return Outlook::end("bypass", lines, "weir cannot tell how its server would read it");
     };
     let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
     let scheme: &[u8] = if question.sealed { b"https" } else { b"http" };
     if let Some(why) = bypass(request, scheme, &cached.options) {
-        return Outlook::end("bypass", lines, format!("the cache has nothing to do with it: {}", why.word()));
+        return Outlook::end("bypass", lines, format!("the cache ignores it: {}", why.word()));
     }
     let path = ruled.path().unwrap_or_else(|| head.path.of(bytes));
     let authority = head.authority.of(bytes);
@@ -179,7 +179,7 @@ fn stored(
             None => "nothing is stored under this key".to_owned(),
             Some((newest, _)) => {
                 let names: Vec<String> = newest.names().map(|name| name.escape_ascii().to_string()).collect();
-                format!("{} answers of this key, all for other values of {}", all.len(), names.join(", "))
+                format!("{} responses of this key, all for other values of {}", all.len(), names.join(", "))
             }
         };
         return Outlook::end("fetch", lines, why);
@@ -211,19 +211,15 @@ fn used(
     }
     let usage = judge_usage(&terms, &request.directives(), &rules.options, now_us, object.checked_us());
     let (verdict, why) = match usage {
-        Usage::Fresh => ("fresh", "it is served from the store"),
-        Usage::StaleWhileRevalidate => ("stale", "it is served from the store, and fetched anew meanwhile"),
-        Usage::StaleAccepted => ("stale", "it is served from the store, for the client takes it stale"),
-        Usage::Validate(Reason::Stale) => {
-            ("validate", "its server is asked whether it still holds: its lifetime is over")
-        }
-        Usage::Validate(Reason::NoCache) => {
-            ("validate", "its server is asked whether it still holds: it says no-cache")
-        }
+        Usage::Fresh => ("fresh", "weir serves it from the store"),
+        Usage::StaleWhileRevalidate => ("stale", "weir serves it from the store, and fetches it again meanwhile"),
+        Usage::StaleAccepted => ("stale", "weir serves it from the store, because the client accepts it stale"),
+        Usage::Validate(Reason::Stale) => ("validate", "weir revalidates it at its server: its lifetime is over"),
+        Usage::Validate(Reason::NoCache) => ("validate", "weir revalidates it at its server: it has no-cache"),
         Usage::Validate(Reason::Request) => {
-            ("validate", "its server is asked whether it still holds: the client wants it fresher")
+            ("validate", "weir revalidates it at its server: the client wants it fresher")
         }
-        Usage::GatewayTimeout => ("refused", "504: the client wants nothing but what is stored and may be used"),
+        Usage::GatewayTimeout => ("refused", "504: the client accepts only a stored response, and none may be used"),
     };
     Outlook::end(verdict, lines, why)
 }

@@ -117,7 +117,7 @@ impl fmt::Display for TemplateError {
             TemplateError::Control => f.write_str("a format has no line ends or other control characters"),
             TemplateError::LoneDollar => f.write_str("a `$` has no name behind it: write `$$` for the character"),
             TemplateError::OpenBrace => f.write_str("a brace behind `$` is not closed"),
-            TemplateError::Unknown(name) => write!(f, "nothing is called `${name}`"),
+            TemplateError::Unknown(name) => write!(f, "unknown name `${name}`"),
             TemplateError::TooManyFields => write!(f, "a format names at most {FIELDS_MAX} request fields"),
         }
     }

@@ -68,7 +68,7 @@ fn bad(message: impl Into<String>) -> Refusal {
 
 /// Returns the members of a query, all of these names.
 fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refusal> {
-    let all = options(query).ok_or_else(|| bad("the query can't be read"))?;
+    let all = options(query).ok_or_else(|| bad("cannot parse the query"))?;
     match all.iter().find(|(name, _)| !names.contains(&name.as_str())) {
         None => Ok(all),
         Some((name, _)) if names.is_empty() => {
