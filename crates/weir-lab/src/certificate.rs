@@ -66,7 +66,7 @@ impl Certificate {
             let certificate = parameters.self_signed(&key)?;
             Ok((certificate.der().to_vec(), key.serialize_der()))
         };
-        let (certificate, key) = made().map_err(|error| format!("a certificate can't be made: {error}"))?;
+        let (certificate, key) = made().map_err(|error| format!("cannot create a certificate: {error}"))?;
         Ok(Certificate { certificate: pem("CERTIFICATE", &certificate), key: pem("PRIVATE KEY", &key) })
     }
 
@@ -90,7 +90,7 @@ impl Certificate {
     /// The library rejects the configuration.
     pub fn terms(&self, http2: bool) -> Result<Arc<Terms>, String> {
         let (certificate, key) = (self.certificate.as_bytes(), self.key.as_bytes());
-        let pair = Pair::of_texts("the certificate made on the spot", certificate, key, &provider());
+        let pair = Pair::of_texts("the generated certificate", certificate, key, &provider());
         terms(pair.map_err(|bad| bad.to_string())?, http2)
     }
 }

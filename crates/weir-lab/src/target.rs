@@ -57,13 +57,13 @@ impl Url {
             _ => return Err(wrong("unknown scheme")),
         };
         if !whole.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong("bytes that a URL has only percent-encoded"));
+            return Err(wrong("bytes that a URL must percent-encode"));
         }
         let uri: Uri = whole.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
         let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
         let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
         if bare.is_empty() || authority.as_str().contains('@') {
-            return Err(wrong(if bare.is_empty() { "no host" } else { "a user name is not sent" }));
+            return Err(wrong(if bare.is_empty() { "no host" } else { "weir does not send a user name" }));
         }
         let port = match authority.as_str()[authority.host().len()..].strip_prefix(':') {
             None if is_tls => TLS_PORT,
@@ -122,9 +122,9 @@ impl Target {
         let who = if is_said { self.host.clone() } else { format!("{} ({ip})", self.host) };
         let what = format!("{who} is neither this machine nor in a private range");
         if yes {
-            return Ok(Some(format!("{what}; requests go there because of --yes")));
+            return Ok(Some(format!("{what}; sending requests there because of --yes")));
         }
-        Err(format!("{what}. Load on a server of somebody else is an attack; if it is yours, add --yes"))
+        Err(format!("{what}. Load on a server of another person is an attack; if it is yours, add --yes"))
     }
 }
 

@@ -101,11 +101,11 @@ impl Client {
         let builder = builder.map_err(|_| {
             let (suite, group) = (wishes.suite.as_deref(), wishes.group.as_deref());
             let asked: Vec<&str> = [suite, group].into_iter().flatten().collect();
-            format!("{} can't be had with that version of TLS", asked.join(" with "))
+            format!("{} does not work with that version of TLS", asked.join(" with "))
         })?;
         let roots = Roots::read(&wishes.trust).and_then(|roots| roots.verifier(&provider));
         let verifier = roots.map_err(|bad| match wishes.trust {
-            Trust::System => format!("{bad}; --cacert FILE or --insecure does without"),
+            Trust::System => format!("{bad}; use --cacert FILE or --insecure instead"),
             _ => bad.to_string(),
         })?;
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
@@ -185,7 +185,7 @@ fn provider(wishes: &Wishes) -> Result<CryptoProvider, String> {
             .filter(|suite| suite_name(suite.suite().as_str()).eq_ignore_ascii_case(wanted))
             .collect();
         if provider.cipher_suites.is_empty() {
-            return Err(format!("there is no cipher suite `{wanted}`, but {}", suites().join(", ")));
+            return Err(format!("unknown cipher suite `{wanted}`; known: {}", suites().join(", ")));
         }
     }
     if let Some(wanted) = &wishes.group {
@@ -195,7 +195,7 @@ fn provider(wishes: &Wishes) -> Result<CryptoProvider, String> {
             .filter(|group| group_name(group.name()).eq_ignore_ascii_case(wanted))
             .collect();
         if provider.kx_groups.is_empty() {
-            return Err(format!("there is no group `{wanted}`, but {}", groups().join(", ")));
+            return Err(format!("unknown group `{wanted}`; known: {}", groups().join(", ")));
         }
     }
     Ok(provider)

@@ -78,7 +78,7 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
     run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| {
-        Failure::Running(format!("weir: {error}\n  another one: weir demo --listen 127.0.0.1:8081\n"))
+        Failure::Running(format!("weir: {error}\n  use another one: weir demo --listen 127.0.0.1:8081\n"))
     })?;
     let probe = weir_io::choose(run::io_choice(arguments.io.into()))
         .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
@@ -120,9 +120,9 @@ fn introduction(arguments: &DemoArgs, address: SocketAddr, page: Option<SocketAd
     let load = if arguments.clients == 0 { format!("  load    {bomb} {scheme}://{address}/\n") } else { String::new() };
     let clients = match arguments.clients {
         0 => String::new(),
-        clients => format!(
-            "{clients} clients ask it, pipelined and one request at a time in turn\n  (--clients 0: none but you)\n"
-        ),
+        clients => {
+            format!("{clients} clients send requests, pipelined and one at a time in turn\n  (--clients 0: only you)\n")
+        }
     };
     let what = format!("weir demo: weir on {address}, in front of a test origin\n");
     let clients = if clients.is_empty() { clients } else { format!("weir demo: {clients}") };

@@ -10,7 +10,7 @@ pub(crate) fn meant<'a>(what: &str, written: &str, known: impl Iterator<Item = &
     let hint = match weir_config::closest(written, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if known.len() > LISTED_MAX => {
-            format!("there are {}, such as {}", known.len(), known[..LISTED_MAX].join(", "))
+            format!("{} are known, such as {}", known.len(), known[..LISTED_MAX].join(", "))
         }
         None => format!("there is: {}", known.join(", ")),
     };

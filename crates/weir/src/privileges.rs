@@ -213,7 +213,7 @@ fn way_out(name: &str, text: &str) -> Option<String> {
     }
     let (what, does) = match text {
         _ if !text.contains("Permission denied") => return None,
-        _ if text.contains("cannot listen on unix:") => ("make files in the folder of the socket", "binds"),
+        _ if text.contains("cannot listen on unix:") => ("create files in the folder of the socket", "binds"),
         _ => ("read the file and enter its folder (chgrp, chmod)", "reads"),
     };
     Some(format!(
@@ -279,7 +279,7 @@ impl Accounts {
             (None, Ok(uid)) => (None, uid, None),
             (None, Err(_)) => {
                 let near = closest(name, self.users().map(|(name, ..)| name));
-                let help = format!("make it: useradd --system --no-create-home --shell /usr/sbin/nologin {name}");
+                let help = format!("create it: useradd --system --no-create-home --shell /usr/sbin/nologin {name}");
                 let help = near.map_or(help, |near| format!("did you mean `{near}`?"));
                 return Err(Account { word: "name", message: format!("no user `{name}` in /etc/passwd"), help });
             }
@@ -313,7 +313,7 @@ impl Accounts {
         let by_name = self.groups().find(|(name, ..)| *name == written).map(|(_, gid, _)| gid);
         by_name.or_else(|| written.parse().ok()).ok_or_else(|| {
             let near = closest(written, self.groups().map(|(name, ..)| name));
-            let help = format!("make it: groupadd --system {written}");
+            let help = format!("create it: groupadd --system {written}");
             let help = near.map_or(help, |near| format!("did you mean `{near}`?"));
             Account { word: "group", message: format!("no group `{written}` in /etc/group"), help }
         })
@@ -381,13 +381,13 @@ mod tests {
             (
                 "www",
                 None,
-                "name: no user `www` in /etc/passwd; make it: useradd --system --no-create-home --shell /usr/sbin/nologin www",
+                "name: no user `www` in /etc/passwd; create it: useradd --system --no-create-home --shell /usr/sbin/nologin www",
             ),
             ("weir", Some("log"), "group: no group `log` in /etc/group; did you mean `logs`?"),
             (
                 "weir",
                 Some("certificates"),
-                "group: no group `certificates` in /etc/group; make it: groupadd --system certificates",
+                "group: no group `certificates` in /etc/group; create it: groupadd --system certificates",
             ),
             (
                 "4000",

@@ -179,7 +179,7 @@ fn until_signal(
         over.close();
         view.unreachable
     });
-    let prober = prober.map_err(|error| run::failed("can't start a thread", &error))?;
+    let prober = prober.map_err(|error| run::failed("cannot start a thread", &error))?;
     if signals.forever().next().is_some() {
         return Ok((true, None));
     }

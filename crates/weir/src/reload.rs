@@ -440,7 +440,7 @@ impl Clerk {
         if let Some(forward) = &mut config.plan.forward {
             forward.policy.set_local(run::own_addresses()?);
         }
-        let failed = |error| run::failed("can't look names up", &error);
+        let failed = |error| run::failed("cannot resolve names", &error);
         // weir forgets nothing that is still in force.
         self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
         let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));

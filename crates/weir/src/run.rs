@@ -138,7 +138,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     let fixed = Fixed::of(&config);
-    let lent = doors.lend().map_err(|error| failed("can't keep the admin socket", &error))?;
+    let lent = doors.lend().map_err(|error| failed("cannot keep the admin socket", &error))?;
     let takes = given.of(&lent);
     let (discovery, plan) = find(&config.plan, &heritage)?;
     let plan = Arc::new(heritage.weigh(plan));
@@ -205,7 +205,7 @@ fn without_admin(error: &io::Error) -> Option<Admin> {
 /// Reports that a thread cannot be started, and ends the proxy.
 fn no_thread(running: &Running, what: &str, error: &std::io::Error) -> Failure {
     running.stop();
-    failed(&format!("can't start the thread for {what}"), error)
+    failed(&format!("cannot start the thread for {what}"), error)
 }
 
 /// Everything that needs rights which weir then gives up.
@@ -265,7 +265,7 @@ fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
 /// Returns a function that knows the current addresses of this machine.
 pub(crate) fn own_addresses() -> Result<IsLocal, Failure> {
     let routes = LocalRoutes::here();
-    let routes = routes.map_err(|error| failed("can't list the addresses of this machine", &error))?;
+    let routes = routes.map_err(|error| failed("cannot list the addresses of this machine", &error))?;
     Ok(Arc::new(move |address| routes.has(address)))
 }
 
@@ -351,7 +351,7 @@ pub(crate) fn not_started(error: StartError) -> Failure {
 fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failure> {
     let mut discovery = Discovery::default();
     let done = discovery.want(&[written], START_PATIENCE);
-    done.map_err(|error| failed("can't start the thread for names", &error))?;
+    done.map_err(|error| failed("cannot start the thread for names", &error))?;
     let plan = written.located(&Known { temporary: heritage.temporary(written), ..discovery.known() });
     Ok((discovery, plan))
 }

@@ -241,7 +241,7 @@ impl Beginning {
             // No client needs the result of a comparison that is under way.
             runtime.shutdown_background();
         });
-        let thread = thread.map_err(|error| failed("can't start the thread for names and passwords", error))?;
+        let thread = thread.map_err(|error| failed("cannot start the thread for names and passwords", error))?;
         Ok(State::Runs { end, thread })
     }
 }

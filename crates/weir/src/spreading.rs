@@ -252,7 +252,7 @@ impl Means {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::StorageFull => {
-                    format!("no eBPF: it takes {} listeners", weir_bpf::GROUPS_MAX)
+                    format!("no eBPF: it supports {} listeners", weir_bpf::GROUPS_MAX)
                 }
                 Err(error) => format!("no eBPF: {error}"),
             },

@@ -368,7 +368,7 @@ fn a_taken_port_is_code_1_and_named() {
     let address = taken.local_addr().unwrap().to_string();
     let refused = output(&["reverse", "--listen", &address, "--to", "127.0.0.1:9"]);
     assert_eq!(code(&refused), 1);
-    assert!(stderr(&refused).contains(&address) && stderr(&refused).contains("taken"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains(&address) && stderr(&refused).contains("uses this port"), "{}", stderr(&refused));
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn a_second_weir_does_not_share_the_port_of_the_first() {
     let first = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
     let refused = output(&["reverse", "--listen", &first.address.to_string(), "--to", "127.0.0.1:9"]);
     assert_eq!(code(&refused), 1);
-    assert!(stderr(&refused).contains("taken"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("uses this port"), "{}", stderr(&refused));
     first.end("INT");
 }
 

@@ -187,7 +187,7 @@ fn what_means_nothing_or_can_not_be_had_is_refused() {
         (vec!["bomb", &plain, "--insecure"], "--insecure is for URLs with https://"),
         (vec!["probe", &plain, "--tls-version", "1.2"], "--tls-version is for URLs with https://"),
         (vec!["bomb", &sealed, &plain], "http:// and https://"),
-        (vec!["bomb", &sealed, "--proxy", "127.0.0.1:1", "-k"], "takes a tunnel"),
+        (vec!["bomb", &sealed, "--proxy", "127.0.0.1:1", "-k"], "needs a tunnel"),
         (vec!["bomb", &sealed, "-k", "--cacert", "/dev/null"], "cannot be used with"),
         (vec!["bomb", &sealed, "--cacert", "/dev/null"], "/dev/null"),
         (vec!["probe", &sealed, "-k", "--tls-suite", "TLS_NULL"], "TLS_AES_128_GCM_SHA256"),

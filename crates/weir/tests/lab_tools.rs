@@ -61,7 +61,7 @@ fn a_second_origin_does_not_share_the_port_of_the_first() {
     let second = weir(&["origin", "--listen", &first.address.to_string()]).output().unwrap();
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{said}");
-    assert!(said.contains("taken by another program") && said.contains("trying again"), "{said}");
+    assert!(said.contains("another program uses this port") && said.contains("retrying"), "{said}");
     assert!(first.ask().starts_with("HTTP/1.1 200 "));
 }
 

@@ -20,9 +20,9 @@ const DEPTH_MAX: u32 = 1_024;
 /// Content of a slow body.
 const SLOW_BODY_BYTES: usize = 1 << 20;
 /// The message for a pipeline with HTTP/2 ...
-pub const PIPELINE: &str = "a pipeline is HTTP/1.1's; with --http2 say streams in its place";
+pub const PIPELINE: &str = "pipeline is for HTTP/1.1; with --http2 use streams";
 /// ... and for streams without it.
-pub const STREAMS: &str = "streams are HTTP/2's: add --http2, or say pipeline in their place";
+pub const STREAMS: &str = "streams is for HTTP/2: add --http2, or use pipeline";
 /// One field of an oversized head.
 const OVERSIZED_BYTES: usize = 256 * 1024;
 
@@ -74,16 +74,16 @@ pub enum Ending {
 
 /// The word of each behaviour, and its description.
 pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
-    ("normal", Behaviour::Normal, "requests, and answers read at once"),
-    ("connect-flood", Behaviour::ConnectFlood, "connects, closes, and again"),
-    ("hold", Behaviour::Hold, "connects and says nothing"),
+    ("normal", Behaviour::Normal, "requests, and responses read at once"),
+    ("connect-flood", Behaviour::ConnectFlood, "connects and closes, repeatedly"),
+    ("hold", Behaviour::Hold, "connects and sends nothing"),
     ("slow-head", Behaviour::SlowHead, "a head, a byte at a time"),
     ("slow-body", Behaviour::SlowBody, "1 MiB of content, a byte at a time"),
     ("slow-reader", Behaviour::SlowReader, "reads 4 KiB at a time"),
-    ("malformed", Behaviour::Malformed, "what is no request"),
+    ("malformed", Behaviour::Malformed, "malformed requests"),
     ("oversized", Behaviour::Oversized, "a head of 256 KiB"),
     ("fuzz", Behaviour::Fuzz, "valid but odd requests, 256 that the seed draws"),
-    ("stalled", Behaviour::Stalled, "HTTP/2: asks, and lets no body come"),
+    ("stalled", Behaviour::Stalled, "HTTP/2: sends requests, and lets no body arrive"),
 ];
 
 /// This many bytes at this interval.
@@ -137,7 +137,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("rate", "RATE, or closed"),
     ("arrivals", "even or poisson"),
     ("behave", "a behaviour"),
-    ("to", "ADDRESS:PORT in place of the URL's"),
+    ("to", "ADDRESS:PORT instead of the URL's"),
     ("source", "ADDRESS, ADDRESS/PREFIX or ADDRESS-ADDRESS"),
     ("path", "/PATH"),
     ("method", "METHOD"),
@@ -204,7 +204,7 @@ pub fn preset(text: &str) -> Result<Preset, String> {
 fn behaviour(text: &str) -> Result<Behaviour, String> {
     let found = BEHAVIOURS.iter().find(|(word, ..)| *word == text);
     let words: Vec<&str> = BEHAVIOURS.iter().map(|(word, ..)| *word).collect();
-    found.map(|row| row.1).ok_or_else(|| format!("`{text}` is no behaviour; there are {}", words.join(", ")))
+    found.map(|row| row.1).ok_or_else(|| format!("`{text}` is not a behaviour; known: {}", words.join(", ")))
 }
 
 /// A number of connections.
@@ -239,7 +239,7 @@ impl Class {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let name = name.trim();
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            return Err(format!("`{name}` is no name of a class; expected `NAME: key=value, key=value`"));
+            return Err(format!("`{name}` is not the name of a class; expected `NAME: key=value, key=value`"));
         }
         let mut class = Class { name: name.to_owned(), ..base.clone() };
         let mut own = OwnRequests { path: class.target.path.clone(), spelling: spelling.clone(), changed: false };
@@ -282,7 +282,7 @@ impl Class {
             "pieces" => self.drip = Some(Drip::parse(value)?),
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-                return Err(format!("no such key; there are {}", keys.join(", ")));
+                return Err(format!("no such key; known: {}", keys.join(", ")));
             }
         }
         Ok(())
@@ -299,24 +299,24 @@ impl Class {
                 (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))
             );
             if !same {
-                return Err(format!("source {} can't reach {}", sources.first(), self.target.address.ip()));
+                return Err(format!("source {} cannot reach {}", sources.first(), self.target.address.ip()));
             }
         }
         let each_second = Drip { bytes: 1, every_us: 1_000_000 };
         let of_http1 =
             [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed, Behaviour::Fuzz];
         if self.http2 && (of_http1.contains(&self.behaviour) || self.drip.is_some()) {
-            return Err("hold, pieces, slow, malformed and odd requests are HTTP/1.1's: leave out --http2".to_owned());
+            return Err("hold, pieces, slow, malformed and odd requests are for HTTP/1.1: remove --http2".to_owned());
         }
         if !self.http2 && self.behaviour == Behaviour::Stalled {
-            return Err("what stalls answers is HTTP/2's: add --http2, or take slow-reader".to_owned());
+            return Err("stalled is for HTTP/2: add --http2, or use slow-reader".to_owned());
         }
         match self.behaviour {
             Behaviour::Normal | Behaviour::Stalled => {}
             Behaviour::ConnectFlood | Behaviour::Hold => {
                 if self.drip.is_some() || self.depth > 1 || self.close_every.is_some() {
                     return Err(
-                        "it sends no request, so pieces, pipeline, streams and close-every mean nothing".to_owned()
+                        "it sends no request, so pieces, pipeline, streams and close-every have no effect".to_owned()
                     );
                 }
             }
@@ -334,10 +334,10 @@ impl Class {
             }
         }
         if self.http2 && self.mix.requests().iter().any(|request| request.http2.is_none()) {
-            return Err("its requests are spelled for HTTP/1.1 alone".to_owned());
+            return Err("its requests are for HTTP/1.1 only".to_owned());
         }
         if self.drip.is_some() && self.depth > 1 {
-            return Err("pieces and pipeline don't go together".to_owned());
+            return Err("pieces and pipeline exclude each other".to_owned());
         }
         Ok(self)
     }

@@ -90,26 +90,26 @@ type Row<T> = (T, &'static str, &'static str);
 pub(crate) const CONNECTS: &[Row<Connect>; 8] = &[
     (Connect::Established, "established", "established"),
     (Connect::Refused, "refused", "refused"),
-    (Connect::TimedOut, "dropped", "no answer (dropped)"),
+    (Connect::TimedOut, "dropped", "no reply (dropped)"),
     (Connect::Unreachable, "unreachable", "unreachable"),
-    (Connect::NoTls, "no_tls", "TLS not agreed on"),
-    (Connect::NoHttp2, "no_http2", "HTTP/2 not agreed on"),
+    (Connect::NoTls, "no_tls", "TLS handshake failed"),
+    (Connect::NoHttp2, "no_http2", "HTTP/2 not negotiated"),
     (Connect::NoneLeft, "none_left", "no local port or descriptor"),
     (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
 
 pub(crate) const OUTCOMES: &[Row<Outcome>; 11] = &[
     (Outcome::Answered, "answered", "answered"),
-    (Outcome::WrongBody, "wrong_body", "answered with a wrong body"),
+    (Outcome::WrongBody, "wrong_body", "response with a wrong body"),
     (Outcome::Truncated, "truncated", "truncated"),
     (Outcome::NotHttp, "not_http", "not HTTP"),
-    (Outcome::Reset, "reset", "reset without an answer"),
-    (Outcome::Closed, "closed", "closed without an answer"),
-    (Outcome::NotTaken, "not_taken", "not taken by a server that leaves"),
+    (Outcome::Reset, "reset", "reset without a response"),
+    (Outcome::Closed, "closed", "closed without a response"),
+    (Outcome::NotTaken, "not_taken", "rejected by a server that is leaving"),
     (Outcome::TimedOut, "timed_out", "timed out"),
     (Outcome::Unfinished, "unfinished", "unfinished at the end"),
     (Outcome::Unsent, "unsent", "could not be sent when due"),
-    (Outcome::Connected, "connected", "connected, nothing asked"),
+    (Outcome::Connected, "connected", "connected, no request sent"),
 ];
 
 pub(crate) const ENDS: &[Row<End>; 5] = &[
@@ -377,7 +377,7 @@ impl Counts {
         }
         let status = |(text, count): (&String, &u64)| match text.parse() {
             Ok(status) => Ok((status, *count)),
-            Err(_) => Err(format!("`{text}` is no status")),
+            Err(_) => Err(format!("`{text}` is not a status")),
         };
         Ok(Counts {
             connects: read(CONNECTS, &document.connections)?,

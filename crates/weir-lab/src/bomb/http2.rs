@@ -60,7 +60,7 @@ impl Spelled {
         let behind = block.len();
         for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("Host")) {
             if OF_A_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                return Err(format!("HTTP/2 has no field `{name}`; leave out the field, or --http2"));
+                return Err(format!("HTTP/2 has no header `{name}`; remove the header, or --http2"));
             }
             put_known(&mut block, name.as_bytes(), value.as_bytes());
         }

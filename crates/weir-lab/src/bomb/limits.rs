@@ -25,7 +25,7 @@ pub fn check(plan: &Plan, descriptors: u64) -> Result<(), String> {
     if plan.duration_us.is_none()
         && let Some(class) = plan.classes.iter().find(|class| !class.answers())
     {
-        return Err(format!("class `{}` waits for no answers, so the run needs a duration (-d)", class.name));
+        return Err(format!("class `{}` waits for no responses, so the run needs a duration (-d)", class.name));
     }
     let mut names: Vec<&str> = plan.classes.iter().map(|class| class.name.as_str()).collect();
     names.sort_unstable();
@@ -81,8 +81,8 @@ fn check_ports(plan: &Plan, ports: u64) -> Result<(), String> {
     match needed.iter().find(|(_, (connections, room))| connections > room) {
         None => Ok(()),
         Some((address, (connections, room))) => Err(format!(
-            "{connections} connections to {address} need as many local ports, and there are {room}: \
-             give a range of source addresses (--source 127.0.0.0/24), or widen net.ipv4.ip_local_port_range"
+            "{connections} connections to {address} need as many local ports, but there are {room}: give a \
+             range of source addresses (--source 127.0.0.0/24), or widen net.ipv4.ip_local_port_range"
         )),
     }
 }

@@ -210,7 +210,7 @@ impl Mix {
     /// There are none, or none has a weight, or there are more than [`REQUESTS_MAX`].
     pub fn new(requests: Vec<Request>) -> Result<Mix, String> {
         if requests.len() > REQUESTS_MAX {
-            return Err(format!("{} requests; at most {REQUESTS_MAX} can be drawn from", requests.len()));
+            return Err(format!("{} requests, but the limit is {REQUESTS_MAX}", requests.len()));
         }
         let sums = requests.iter().scan(0, |sum, request| {
             *sum += u64::from(request.weight);

@@ -56,7 +56,7 @@ impl Rate {
             }
         }
         if stages.iter().all(|stage| stage.from == 0.0 && stage.to == 0.0) {
-            return Err("the rate is 0 all the time".to_owned());
+            return Err("the rate is always 0".to_owned());
         }
         Ok(Rate { text: text.to_owned(), stages })
     }
@@ -85,7 +85,7 @@ impl Display for Rate {
 
 fn per_second(text: &str) -> Result<f64, String> {
     let rate = number(text)?;
-    if rate <= RATE_MAX { Ok(rate) } else { Err(format!("`{text}` is more than 100,000,000 requests a second")) }
+    if rate <= RATE_MAX { Ok(rate) } else { Err(format!("`{text}` is more than 100,000,000 requests per second")) }
 }
 
 impl Stage {

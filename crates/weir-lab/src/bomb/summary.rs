@@ -169,11 +169,11 @@ impl Generator {
             causes.push(format!("a thread of the generator was busy for {:.0} % of the time", busy * 100.0));
         }
         if let Some(lag) = lag.filter(|lag| lag.p99_us > LAG_P99_US) {
-            causes.push(format!("1 % of the requests were looked at {} after they were due", time(lag.p99_us)));
+            causes.push(format!("the generator handled 1 % of the requests {} after their due time", time(lag.p99_us)));
         }
         let none_left = sum.counts.connects(Connect::NoneLeft);
         if none_left > 0 {
-            causes.push(format!("{none_left} connections found no local port or descriptor"));
+            causes.push(format!("{none_left} connections got no local port or descriptor"));
         }
         Generator {
             threads: record.threads.len(),
@@ -354,10 +354,10 @@ impl Display for Summary {
             generator.busy * 100.0
         );
         if let Some(cpu_us) = generator.cpu_us_per_request {
-            let _ = write!(out, ", {cpu_us:.2} us of processor a request");
+            let _ = write!(out, ", {cpu_us:.2} us of processor per request");
         }
         if let Some(lag) = generator.lag {
-            let _ = write!(out, ", looked at requests {} (p99) after they were due", time(lag.p99_us));
+            let _ = write!(out, ", handled requests {} (p99) after their due time", time(lag.p99_us));
         }
         out.push('\n');
         match &generator.limit {

@@ -101,7 +101,7 @@ impl Threshold {
             None => &summary.total,
         };
         let Some(measured) = self.metric.measure(class) else {
-            return Some(format!("{}: nothing was answered", self.text));
+            return Some(format!("{}: no request was answered", self.text));
         };
         let failed = if self.above { measured > self.value } else { measured < self.value };
         failed.then(|| format!("{}: it is {}", self.text, self.metric.show(measured)))

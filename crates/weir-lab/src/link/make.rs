@@ -15,8 +15,7 @@ use super::terms::{End, LinkOptions, Place, shares_network};
 /// none is dropped unintentionally.
 const WAITING_PACKETS: u32 = 10_000;
 /// How a user other than root gets the rights.
-const WAY_OUT: &str =
-    "be root, or have a namespace of your own: unshare --user --map-root-user --net weir lab link ...";
+const WAY_OUT: &str = "run as root, or in your own namespace: unshare --user --map-root-user --net weir lab link ...";
 
 /// An existing end.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ fn devices() -> Result<(), Obstacle> {
     Tun::probe().map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => Obstacle::Privilege(format!("{TUN_DEVICE}: {error}: {WAY_OUT}")),
         _ => Obstacle::Failed(format!(
-            "{TUN_DEVICE}: {error}: the kernel makes no TUN devices here; `modprobe tun` helps, or in a container `--device {TUN_DEVICE}`"
+            "{TUN_DEVICE}: {error}: the kernel offers no TUN devices here; try `modprobe tun`, or in a container `--device {TUN_DEVICE}`"
         )),
     })
 }
@@ -77,14 +76,14 @@ fn find(place: &Place) -> Result<Option<Namespace>, Obstacle> {
         Place::At(path, said) => {
             let shown = path.display();
             let why = |error: io::Error| match error.kind() {
-                ErrorKind::PermissionDenied => Obstacle::Privilege(format!("can't enter {shown}: {error}: {WAY_OUT}")),
+                ErrorKind::PermissionDenied => Obstacle::Privilege(format!("cannot enter {shown}: {error}: {WAY_OUT}")),
                 ErrorKind::NotFound if path.starts_with("/proc") => {
-                    Obstacle::Failed(format!("there is no process {said} ({shown})"))
+                    Obstacle::Failed(format!("no process {said} ({shown})"))
                 }
                 ErrorKind::NotFound => Obstacle::Failed(format!(
-                    "there is no namespace {said} ({shown}): `ip netns list` shows those that have names, `ip netns add NAME` makes one"
+                    "no namespace {said} ({shown}): `ip netns list` shows named namespaces, `ip netns add NAME` creates one"
                 )),
-                ErrorKind::InvalidInput => Obstacle::Failed(format!("{shown} is no network namespace")),
+                ErrorKind::InvalidInput => Obstacle::Failed(format!("{shown} is not a network namespace")),
                 _ => Obstacle::Failed(format!("{shown}: {error}")),
             };
             Namespace::open(path).map(Some).map_err(why)
@@ -98,7 +97,7 @@ fn check_apart(found: &[Option<Namespace>; 2]) -> Result<(), Obstacle> {
     match a.is(b) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Obstacle::Usage(
-            "both ends are in the same namespace, where nothing would use the link: choose another one for an end with --netns-a or --netns-b"
+            "both ends are in the same namespace, where no packet would use the link: choose another one for an end with --netns-a or --netns-b"
                 .to_owned(),
         )),
         Err(error) => Err(Obstacle::Failed(format!("a namespace: {error}"))),
@@ -115,12 +114,12 @@ fn check_free(end: &End, namespace: &Namespace) -> Result<(), Obstacle> {
     let place = end.place.text();
     if is_taken {
         let name = &end.name;
-        return Err(Obstacle::Failed(format!("there is an interface {name} {place} already: choose other --names")));
+        return Err(Obstacle::Failed(format!("interface {name} already exists {place}: choose other --names")));
     }
     for (address, prefix) in &end.addresses {
         if let Some(other) = present.iter().find(|other| shares_network(*address, **other, *prefix)) {
             return Err(Obstacle::Failed(format!(
-                "{address}/{prefix}: the network has an address {place} already, {other}: choose other --addresses"
+                "{address}/{prefix}: the network already has an address {place}, {other}: choose other --addresses"
             )));
         }
     }
@@ -152,7 +151,7 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
                 // The rights were checked before: the kernel gives this error also where it has no
                 // IPv6.
                 ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
-                    "{} {}: {what}: IPv6 is switched off there (sysctl net.ipv6.conf.all.disable_ipv6): leave out that address",
+                    "{} {}: {what}: IPv6 is disabled there (sysctl net.ipv6.conf.all.disable_ipv6): remove that address",
                     end.name,
                     end.place.text()
                 )),

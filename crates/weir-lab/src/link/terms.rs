@@ -93,17 +93,17 @@ impl LinkOptions {
     pub fn check(&self) -> Result<(), String> {
         let [a, b] = &self.ends;
         if a.name == b.name {
-            return Err(format!("--names: both ends are called `{}`", a.name));
+            return Err(format!("--names: both ends have the name `{}`", a.name));
         }
         for terms in &self.ways {
             match terms.burst {
-                Some(_) if terms.loss <= 0.0 => return Err("--burst says how --loss comes: say how much".to_owned()),
+                Some(_) if terms.loss <= 0.0 => return Err("--burst shapes --loss: add --loss".to_owned()),
                 Some(_) if terms.loss >= 1.0 => {
-                    return Err("--burst: everything is lost, there are no bursts".to_owned());
+                    return Err("--burst: all packets are lost, so bursts have no meaning".to_owned());
                 }
                 Some(mean) if mean < burst_min(terms.loss) => {
                     let (loss, least) = (show_share(terms.loss), burst_min(terms.loss));
-                    return Err(format!("--burst: a loss of {loss} comes in bursts of at least {least:.1} packets"));
+                    return Err(format!("--burst: a loss of {loss} needs bursts of at least {least:.1} packets"));
                 }
                 _ => {}
             }
@@ -206,7 +206,7 @@ fn rate(text: &str) -> Result<Option<u64>, String> {
     };
     let bits = number(digits).map_err(|_| wrong())? * factor;
     if !(RATES[0]..=RATES[1]).contains(&bits) {
-        return Err(format!("`{text}` is not a rate from 1kbit/s to 100Gbit/s; without limit it is none"));
+        return Err(format!("`{text}` is not a rate from 1kbit/s to 100Gbit/s; use none for no limit"));
     }
     Ok(Some(bits as u64))
 }
@@ -255,7 +255,8 @@ pub fn bursts(text: &str) -> Result<[f64; 2], String> {
 
 /// Reads names of interfaces.
 pub fn names(text: &str) -> Result<[String; 2], String> {
-    let (a, b) = text.split_once(',').ok_or_else(|| format!("`{text}` is not two names with a comma: wa,wb"))?;
+    let (a, b) =
+        text.split_once(',').ok_or_else(|| format!("`{text}` is not two names with a comma, such as wa,wb"))?;
     for name in [a, b] {
         let is_odd = |byte: u8| byte <= b' ' || byte >= 0x7f || matches!(byte, b'/' | b':' | b'%' | b',');
         if name.is_empty()

@@ -216,7 +216,7 @@ impl Often {
         Some(match share {
             Some(100.0) => Ok(Often::Always),
             Some(share) => Ok(Often::Share(((share * WHOLE as f64 / 100.0) as u64).max(1))),
-            None => Err(format!("`{text}` is no share; expected more than 0% and at most 100%")),
+            None => Err(format!("`{text}` is not a share; expected more than 0% and at most 100%")),
         })
     }
 }
@@ -283,12 +283,12 @@ impl Misbehaviours {
             && let Some(other) = kinds[at + 1..].iter().find(|kind| **kind != Kind::Freeze)
         {
             let (first, other) = (kinds[at].name(), other.name());
-            return Err(format!("`{first}` leaves nothing for `{other}`; say how often, such as `{first}=10%`"));
+            return Err(format!("`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"));
         }
         let ends = [Kind::CloseAfter, Kind::HangUpAfter, Kind::NoKeepAlive];
         let mut ends = ends.into_iter().filter(|kind| self.rule(*kind).is_some());
         if let (Some(one), Some(other)) = (ends.next(), ends.next()) {
-            return Err(format!("`{}` and `{}` can't both end a connection; choose one", one.name(), other.name()));
+            return Err(format!("`{}` and `{}` cannot both end a connection; choose one", one.name(), other.name()));
         }
         let cut = [Kind::ResetMidBody, Kind::Truncate].into_iter().find(is_always);
         let behind = [Kind::Truncate, Kind::AnswerTwice];
@@ -296,7 +296,7 @@ impl Misbehaviours {
             && let Some(other) = behind.into_iter().find(|kind| *kind != cut && self.rule(*kind).is_some())
         {
             let (first, other) = (cut.name(), other.name());
-            return Err(format!("`{first}` leaves nothing for `{other}`; say how often, such as `{first}=10%`"));
+            return Err(format!("`{first}` leaves nothing for `{other}`; add a frequency, such as `{first}=10%`"));
         }
         Ok(())
     }
@@ -325,13 +325,13 @@ fn read_one(text: &str) -> Result<(Kind, Rule), String> {
     let mut often = None;
     for part in rest.into_iter().flat_map(|rest| rest.split(':')) {
         if let Some(read) = Often::read(part) {
-            row.often.ok_or_else(|| wrong("it can't be said how often"))?;
+            row.often.ok_or_else(|| wrong("HOW-OFTEN is not allowed"))?;
             if often.replace(read.map_err(|why| wrong(&why))?).is_some() {
-                return Err(wrong("it is said twice how often"));
+                return Err(wrong("HOW-OFTEN is given twice"));
             }
             continue;
         }
-        let (at, value) = row.place(part, &values).ok_or_else(|| wrong(&format!("`{part}` is too much")))?;
+        let (at, value) = row.place(part, &values).ok_or_else(|| wrong(&format!("`{part}` is one value too many")))?;
         values[at] = Some(read_number(value, row.arguments[at].unit).map_err(|why| wrong(&why))?);
     }
     let mut filled = [0; 2];
@@ -361,7 +361,7 @@ fn unknown(name: &str) -> String {
     let near = near.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
     let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
     let hint = near.map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "));
-    format!("no misbehaviour `{name}`; {hint}There are: {}", names.join(", "))
+    format!("no misbehaviour `{name}`; {hint}Known: {}", names.join(", "))
 }
 
 /// A number in the base unit of its kind.
@@ -435,12 +435,12 @@ mod tests {
             ("close-after=", "`` is not a number from 1"),
             ("close-after=0", "`0` is not a number from 1"),
             ("close-after=1:2", "`2` is too much"),
-            ("close-after=1:5%", "it can't be said how often"),
+            ("close-after=1:5%", "HOW-OFTEN is not allowed"),
             ("slow-drip=1", "something is missing; expected slow-drip=BYTES:MS"),
             ("stall=5m", "`5m` is not a time"),
             ("stall=601s", "at most 600s"),
             ("stall=5:every=0", "`0` is not a number from 1"),
-            ("stall=5:1%:2%", "said twice how often"),
+            ("stall=5:1%:2%", "HOW-OFTEN is given twice"),
             ("reset=0%", "`0%` is no share"),
             ("reset=101%", "`101%` is no share"),
             ("reset=5", "`5` is too much"),

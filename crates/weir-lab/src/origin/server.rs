@@ -365,7 +365,7 @@ impl<D: Driver> Server<D> {
         match (&*log).write_all(lines) {
             Ok(()) => lines.clear(),
             Err(error) => {
-                eprintln!("origin: the log can't be written any more: {error}");
+                eprintln!("origin: cannot write the log any more: {error}");
                 self.lines = None;
             }
         }

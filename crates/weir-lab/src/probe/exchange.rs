@@ -267,7 +267,7 @@ impl Prober {
                         Unasked::End => break,
                         Unasked::Bytes => {
                             self.hang_up();
-                            return Err("bytes behind the last answer that nobody asked for".to_owned());
+                            return Err("bytes after the last response that no request asked for".to_owned());
                         }
                     }
                 }
@@ -401,13 +401,13 @@ impl Answer<'_> {
             let part = self.reader.read(bytes, &mut at, ReplyContext { head: false }, limits, fields);
             match part.map_err(|fault| malformed(&fault.to_string()))? {
                 ReplyPart::Head(head) if head.status == 101 => {
-                    return Err(malformed("101 without being asked to switch"));
+                    return Err(malformed("101 although the request asked for no switch"));
                 }
                 ReplyPart::Head(head) if head.status >= 200 => self.final_head = Some(head),
                 ReplyPart::Head(_) | ReplyPart::Data { .. } => {}
                 ReplyPart::More => break,
                 ReplyPart::End if at < bytes.len() => {
-                    return Err(malformed("bytes behind the answer that nobody asked for"));
+                    return Err(malformed("bytes after the response that no request asked for"));
                 }
                 ReplyPart::End => return Ok(self.final_head),
             }
@@ -422,8 +422,10 @@ impl Answer<'_> {
     fn ended(&self, clock: &Clock) -> Result<ReplyHead, Fault> {
         match self.final_head {
             Some(head) if self.reader.ends_by_close() => Ok(head),
-            _ if clock.first_byte.is_some() => Err(Fault::new(Kind::Truncated, "it ended in the middle of the answer")),
-            _ => Err(Fault::new(Kind::Closed, "it ended without an answer")),
+            _ if clock.first_byte.is_some() => {
+                Err(Fault::new(Kind::Truncated, "it ended in the middle of the response"))
+            }
+            _ => Err(Fault::new(Kind::Closed, "it ended without a response")),
         }
     }
 }
@@ -446,7 +448,7 @@ impl From<io::Error> for Fault {
             return Fault::new(Kind::Tls, &error.to_string());
         }
         match Kind::of(&error) {
-            Kind::Timeout => Fault::new(Kind::Timeout, "it did not come in time"),
+            Kind::Timeout => Fault::new(Kind::Timeout, "it did not arrive in time"),
             kind => Fault::new(kind, &error.to_string()),
         }
     }
@@ -502,7 +504,7 @@ fn handshake(sealed: &mut ClientConnection, socket: &mut Socket, clock: &Clock) 
         }
         is_short |= clock.shorten(socket)?;
         match sealed.read_tls(socket) {
-            Ok(0) => return Err(Fault::new(Kind::Tls, "it ended before TLS was agreed on")),
+            Ok(0) => return Err(Fault::new(Kind::Tls, "it ended during the TLS handshake")),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),

@@ -181,7 +181,7 @@ impl Summary {
         }
         text += &format!("{} connections", self.connections);
         if self.renewed > 0 {
-            text += &format!(", {} of them because the server had closed the one before", self.renewed);
+            text += &format!(", {} of them because the server had closed the previous one", self.renewed);
         }
         text += "\n";
         if self.first.requests > 0 && self.kept.requests > 0 {

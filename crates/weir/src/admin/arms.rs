@@ -54,7 +54,7 @@ pub(super) fn metrics(text: &mut Exposition, all: &[ArmReport]) {
         text.family(name, Type::Counter, help);
         rows().for_each(|(arm, labels)| text.sample(labels, of(arm)));
     };
-    let help = "Connections of `tcp` that have ended, by one of several congestion controls.";
+    let help = "Ended connections of `tcp`, for each of several congestion controls.";
     counted("congestion_connections", help, |arm| arm.flows);
     counted("congestion_sent_bytes", "Bytes that they sent, including bytes that they sent again.", |arm| arm.sent);
     counted("congestion_sent_again_bytes", "Bytes that they sent again.", |arm| arm.sent_again);

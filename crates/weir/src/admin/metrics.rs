@@ -228,7 +228,7 @@ fn workers_now(text: &mut Exposition, reading: &Reading) {
     reports().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
     text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
-    text.family("worker_buffer_waits", Type::Counter, "Times that a socket had to wait for a receive buffer.");
+    text.family("worker_buffer_waits", Type::Counter, "Times that a socket waited for a receive buffer.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.starved));
 }
 
@@ -359,7 +359,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
     each(
         "server_trusted",
-        "Whether the server may be pipelined.",
+        "Whether weir may pipeline to the server.",
         &now(|now| u32::from(now.trust == TrustState::Trusted)),
     );
     servers_fresh(text, reading, names);
@@ -371,15 +371,15 @@ fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 
         let all = reading.servers.iter().zip(names);
         all.filter_map(|(server, labels)| Some((server.now.as_ref()?.fresh?, labels)))
     };
-    let help = "Workers whose requests go on connections that are made for them (`pool \"fresh\"`).";
+    let help = "Workers whose requests use connections opened for them (`pool \"fresh\"`).";
     text.family("server_fresh_in_force", Type::Gauge, help);
     servers().for_each(|(now, labels)| text.sample(labels, now.in_force));
-    text.family("server_fresh_connections", Type::Gauge, "Connections that were made for one request.");
+    text.family("server_fresh_connections", Type::Gauge, "Connections opened for one request.");
     servers().for_each(|(now, labels)| text.sample(labels, now.connections));
     type P99 = fn(FreshNow) -> Option<u64>;
     let kinds: [(&str, &str, P99); 2] = [
         ("server_kept_p99_seconds", "on a kept connection", |now| now.kept_p99_us),
-        ("server_fresh_p99_seconds", "on one that was made for it", |now| now.fresh_p99_us),
+        ("server_fresh_p99_seconds", "on a connection opened for it", |now| now.fresh_p99_us),
     ];
     for (name, on, of) in kinds {
         let help = format!("From a request to the beginning of its response {on} lately, 99th percentile.");

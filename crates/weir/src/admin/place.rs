@@ -108,7 +108,7 @@ fn bind_at(path: &Path) -> Result<(UnixListener, Place), Refused> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let _lock = lock(directory).map_err(|error| {
         let hint =
-            if error.kind() == ErrorKind::NotFound { "; make that directory, or name another place" } else { "" };
+            if error.kind() == ErrorKind::NotFound { "; create that directory, or name another place" } else { "" };
         Refused(format!("{}: {error}{hint}", directory.display()))
     })?;
     make_way(path)?;

@@ -302,7 +302,7 @@ impl Routes {
                 "force" => insists = value == "on",
                 _ => {
                     return Err(bad(
-                        "a ban has: for, in seconds, reason, mine (an address that the ban must not contain) and force=on",
+                        "known parameters of a ban: for, in seconds, reason, mine (an address that the ban must not contain) and force=on",
                     ));
                 }
             }
@@ -338,7 +338,7 @@ impl Routes {
                     let count = value.parse().ok().filter(|count| *count <= SHIELD_MOST_MAX);
                     most = count.ok_or_else(|| bad("`most` is a number up to 1000"))?;
                 }
-                _ => return Err(bad("here are: limit, and most, a number up to 1000")),
+                _ => return Err(bad("known parameters: limit, and most, a number up to 1000")),
             }
         }
         let reader = self.reader();
@@ -461,9 +461,9 @@ fn wrong_method(allowed: &'static str) -> Refusal {
 
 fn known(door: Door) -> &'static str {
     match door {
-        Door::Metrics => "here are: / (the live page), /live.json, /metrics, /healthz, /readyz",
+        Door::Metrics => "known paths: / (the live page), /live.json, /metrics, /healthz, /readyz",
         Door::Admin => {
-            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
+            "known paths: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
              /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, /v1/bans/remove for POST, \
              /v1/shield?limit=NAME&most=COUNT, /v1/cache, /v1/cache/top?by=hits&most=COUNT, /v1/cache/explain?url=URL&header=FIELD, \

@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<Vec<ServerPlan>, String> {
         Ok(size) if size as u64 > LIST_BYTES_MAX => Err(io::Error::other(format!("more than {LIST_BYTES_MAX} bytes"))),
         done => done,
     };
-    done.map_err(|error| format!("{name} can't be read: {error}"))?;
+    done.map_err(|error| format!("cannot read {name}: {error}"))?;
     parse_servers(&bytes, &name).map_err(|errors| {
         let text = errors.to_string();
         text.lines().next().unwrap_or_default().to_owned()

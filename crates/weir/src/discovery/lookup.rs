@@ -161,7 +161,7 @@ fn trouble(missing: &[Missing]) -> Trouble {
     } else if missing.contains(&Missing::TimedOut) {
         SILENCE
     } else if missing.contains(&Missing::Failed) {
-        Trouble::Failed("the name servers can't tell")
+        Trouble::Failed("the name servers cannot answer")
     } else {
         Trouble::Nothing("it has no addresses", ttl)
     }
@@ -211,7 +211,7 @@ mod tests {
             (Kind(seconds(3)), Kind(None), Trouble::Nothing("it has no addresses", seconds(3))),
             (Kind(None), TimedOut, SILENCE),
             (Failed, TimedOut, SILENCE),
-            (Failed, Kind(None), Trouble::Failed("the name servers can't tell")),
+            (Failed, Kind(None), Trouble::Failed("the name servers cannot answer")),
         ] {
             assert_eq!(join(vec![Err(one), Err(other)]), Err(told.clone()), "{one:?} {other:?}");
             assert_eq!(join(vec![Err(other), Err(one)]), Err(told), "{other:?} {one:?}");

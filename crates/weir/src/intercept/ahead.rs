@@ -148,7 +148,7 @@ impl Ahead {
             }
             _ => {
                 let mut holder =
-                    Holder::new(means, max, now).map_err(|error| failed("can't hold first packets", &error))?;
+                    Holder::new(means, max, now).map_err(|error| failed("cannot hold first packets", &error))?;
                 Box::new(move |stop| holder.run(stop))
             }
         };

@@ -79,7 +79,7 @@ fn make(
         Layer::Other if !link.is_ethernet() => return Err("it is not Ethernet".into()),
         Layer::Other => {}
     }
-    let none = |error: io::Error| format!("it can have no macvlan ({error})");
+    let none = |error: io::Error| format!("it cannot have a macvlan ({error})");
     here.make_macvlan(name, side.index, namespace).map_err(none)?;
     let set_up = || {
         let mut interfaces = Interfaces::here()?;

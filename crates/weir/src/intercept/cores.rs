@@ -81,7 +81,7 @@ fn alone(card: &Card) -> Option<Judgement> {
     }
     if *is_virtual {
         let what = format!(
-            "{name} is no card: a packet is received there by the core that sends it, and nothing spreads them by a hash (RSS)"
+            "{name} is not a card: the core that sends a packet also receives it there, and no hash (RSS) spreads packets"
         );
         return Some(Judgement::new(what, Vec::new()));
     }
@@ -150,7 +150,7 @@ fn tables(both: [&Card; 2]) -> Option<Judgement> {
         return None;
     }
     let queues = both[0].queues.min(both[1].queues);
-    let what = format!("{} and {} lead the same hash to different queues", both[0].name, both[1].name);
+    let what = format!("{} and {} map the same hash to different queues", both[0].name, both[1].name);
     let mend = both.iter().map(|card| format!("ethtool -X {} equal {queues}", card.name));
     Some(Judgement::new(what, mend.collect()))
 }

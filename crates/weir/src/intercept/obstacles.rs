@@ -115,7 +115,9 @@ pub(super) fn look(route: &Route) -> Found {
         && client.mtu != server.mtu
     {
         let (narrow, wide) = (client.mtu.min(server.mtu), client.mtu.max(server.mtu));
-        found.notes.push(format!("packets of up to {narrow} bytes are sent on both sides, although one takes {wide}"));
+        found.notes.push(format!(
+            "weir sends packets of up to {narrow} bytes on both sides, although one side supports {wide}"
+        ));
     }
     if weir_bpf::Intercept::is_at(&route.server) {
         found.notes.push(format!(

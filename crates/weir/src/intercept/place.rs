@@ -42,7 +42,7 @@ impl Place {
     /// # Errors
     /// The operating system's.
     pub(super) fn enter(&self) -> Result<(), Failure> {
-        self.namespace.stay().map_err(|error| failed("can't enter the namespace", &error))
+        self.namespace.stay().map_err(|error| failed("cannot enter the namespace", &error))
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn shown(route: &Route) -> String {
     let (Route { initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
     let window = |segments: &Option<u32>| segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"));
     let mut text = String::from(
-        "# In a network namespace without a name, NS, which goes with weir; MTU is the smaller one of both sides:\n",
+        "# In a network namespace without a name, NS, which ends with weir; MTU is the smaller MTU of both sides:\n",
     );
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
     let limits = format!("mtu MTU txqueuelen {PACKETS} addrgenmode none");
@@ -97,12 +97,12 @@ pub(super) fn shown(route: &Route) -> String {
 /// Shows the part that the kernel programs do.
 fn shown_programs(route: &Route, outer: &str) -> String {
     let Route { client, server, connect, .. } = route;
-    let mut text = String::from("# Programs of the kernel (tcx), whose links weir has and nobody else:\n");
+    let mut text = String::from("# Kernel programs (tcx), whose links only weir holds:\n");
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
-    let _ = writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if there is one");
+    let _ = writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if one exists");
     text.push_str(&beside::shown(route, true));
     match connect {
         Connect::Accept => {}
@@ -126,7 +126,7 @@ fn shown_programs(route: &Route, outer: &str) -> String {
 /// The kernel's. Then nothing is left behind.
 pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failure> {
     let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
-    let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
+    let mut here = Interfaces::here().map_err(kernel("cannot list interfaces"))?;
     let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
     let (mut client, mut server) = (client?, server?);
     let namespace = Namespace::create().map_err(kernel("cannot create a namespace"))?;
@@ -142,13 +142,13 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let missing = || failed("the pair of interfaces has no address", &io::ErrorKind::NotFound.into());
     let hardware = here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
     let furnish = || furnish(mtu, route, hardware);
-    namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
+    namespace.enter(furnish).and_then(|done| done).map_err(kernel("cannot set up the namespace"))?;
     let mut programs = Programs::load().map_err(|error| refused(&error))?;
     let is_copied = route.connect == Connect::Syn;
     let device = (route.connect != Connect::Accept)
         .then(|| namespace.enter(|| read_first(&mut programs, mtu, hardware, is_copied)))
         .transpose()
-        .map_err(kernel("can't enter the namespace"))?
+        .map_err(kernel("cannot enter the namespace"))?
         .transpose()?;
     let outside = running(&mut here, index).map_err(kernel("the pair of interfaces"))?;
     let number =
@@ -159,7 +159,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
         Intercept::open(&mut programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
     if beside.is_any() {
         let leave = || intercept.leave(&mut programs, INSIDE);
-        if let Err(why) = namespace.enter(leave).map_err(kernel("can't enter the namespace"))? {
+        if let Err(why) = namespace.enter(leave).map_err(kernel("cannot enter the namespace"))? {
             tell(format_args!("packets that weir sends pass through the stack twice before they leave: {why}"));
         }
     }

@@ -93,7 +93,7 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
         && let Some(option) = added.written.iter().find(|name| OF_SHARED.contains(&name.as_str()))
     {
         return Err(format!(
-            "`{option}` has no effect with `pool {}`: connections are made when clients need them\n  help: leave it out",
+            "`{option}` has no effect with `pool {}`: weir opens connections when clients need them\n  help: remove it",
             all[0].pool.word()
         ));
     }

@@ -63,7 +63,7 @@ fn unusable(hash: &str) -> &'static str {
         ("{SHA}", "is SHA-1 without salt, which is easy to guess"),
         ("$5$", "is SHA-crypt, which weir does not know"),
         ("$6$", "is SHA-crypt, which weir does not know"),
-        ("$2x$", "is of a version of bcrypt that had a bug"),
+        ("$2x$", "is from a version of bcrypt with a bug"),
         ("$argon2", "is of a variant of argon2 that weir does not know"),
         ("$y$", "is yescrypt, which weir does not know"),
     ];

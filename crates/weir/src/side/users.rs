@@ -120,7 +120,7 @@ pub(crate) fn name_error(name: &str) -> Option<String> {
     if name.is_empty() {
         Some("the name is empty".to_owned())
     } else if name.len() > NAME_BYTES_MAX {
-        Some(format!("the name has {} bytes, of {NAME_BYTES_MAX} that it may have", name.len()))
+        Some(format!("the name has {} bytes, but may have at most {NAME_BYTES_MAX}", name.len()))
     } else if name.contains(':') || name.chars().any(char::is_control) || name.starts_with('#') {
         Some("a name has no colon and no control characters, and does not begin with #".to_owned())
     } else {

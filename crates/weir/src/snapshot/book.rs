@@ -225,7 +225,7 @@ impl Book {
             Ok(()) => "it is removed".to_owned(),
             Err(error) => format!("remove it, or purged responses return at the next start: {error}"),
         };
-        self.told(&wish, Some(format!("the snapshot {} can't be kept up to date: {error}; {removed}", path.display())));
+        self.told(&wish, Some(format!("cannot keep the snapshot {} up to date: {error}; {removed}", path.display())));
     }
 
     /// Notes the outcome; a problem is reported once.

@@ -95,7 +95,7 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if about.is_file() && about.uid() == rustix::process::geteuid().as_raw() && is_snapshot {
         return Ok(Some(file));
     }
-    let why = "there is something else, no snapshot of this user, which is left alone: name another file, or remove it";
+    let why = "another file is there, which is not a snapshot of this user; weir does not touch it: name another file, or remove it";
     Err(io::Error::other(why))
 }
 
@@ -121,11 +121,11 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
     if !directory.is_dir() {
-        return Err(format!("there is no directory {shown}"));
+        return Err(format!("no directory {shown}"));
     }
     let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(directory, access)
-        .map_err(|error| format!("this user can't read and write in {shown}: {error}"))?;
+        .map_err(|error| format!("this user cannot read and write in {shown}: {error}"))?;
     own::misfit(path).map_or(Ok(()), Err)
 }
 

@@ -176,7 +176,7 @@ fn class(class: &document::Class) -> Row {
         "alike" => "yes".to_owned(),
         "new" => format!("unknown before {} more responses", class.missing),
         "overtaken" => format!("not for {} more responses: others overtook one of them", class.missing),
-        "slower" => "no: they take far longer than the quickest".to_owned(),
+        "slower" => "no: they take much longer than the fastest".to_owned(),
         "long" => "no: some responses have more than 64 KiB".to_owned(),
         word => word.to_owned(),
     };

@@ -27,10 +27,10 @@ mod tests {
         let said = |of: Interception| {
             interception(&Status { io: Io { interception: Some(of), ..Io::default() }, ..Status::default() })
         };
-        assert_eq!(said(of.clone()), "taken    12  passed by 3, for options 2, for NAT 1\n");
+        assert_eq!(said(of.clone()), "taken    12  bypassed 3, for options 2, for NAT 1\n");
         let stopped = said(Interception { unserved: 4, ..of.clone() });
-        assert_eq!(stopped, "taken    12  passed by 3, for options 2, for NAT 1, while weir did not run 4\n");
+        assert_eq!(stopped, "taken    12  bypassed 3, for options 2, for NAT 1, while weir did not run 4\n");
         let now = said(Interception { passing: Some("a flood".to_owned()), ..of });
-        assert_eq!(now, "taken    12  passed by 3, for options 2, for NAT 1; new ones bypass weir: a flood\n");
+        assert_eq!(now, "taken    12  bypassed 3, for options 2, for NAT 1; new ones bypass weir: a flood\n");
     }
 }

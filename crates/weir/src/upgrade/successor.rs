@@ -85,7 +85,7 @@ impl Upgrader {
         let end = Instant::now() + timeout;
         let unknown = || failed("no worker reports which servers are drained or disabled");
         let orders = orders::read(plan, workers).ok_or_else(unknown)?;
-        let lent = workers.lend().map_err(|error| failed(&format!("the listeners can't be lent: {error}")))?;
+        let lent = workers.lend().map_err(|error| failed(&format!("cannot lend the listeners: {error}")))?;
         let mut newcomer = Newcomer::start(&self.program)?;
         newcomer.give(job, (workers, &lent), &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;
         drop(lent);

@@ -220,13 +220,13 @@ fn what_is_nonsense_is_refused(io: Io) {
     for (arguments, why) in [
         (&["purge"][..], "required"),
         (&["purge", "--all", "--tag", "a"], "cannot be used with"),
-        (&["purge", "/page"], "no whole URL"),
+        (&["purge", "/page"], "not a whole URL"),
         (&["purge", "ftp://a.test/"], "write http:// or https://"),
-        (&["purge", "http://"], "no host"),
+        (&["purge", "http://"], "is not a host"),
         (&["purge", "http://a b/"], "only ASCII"),
         (&["purge", "http://a.test/#x"], "never sent"),
-        (&["purge", "--host", "a.test/x"], "no host"),
-        (&["explain", "http://a.test/", "-H", "nothing"], "no field"),
+        (&["purge", "--host", "a.test/x"], "is not a host"),
+        (&["explain", "http://a.test/", "-H", "nothing"], "is not a header"),
         (&["explain"], "required"),
         (&["top", "--by", "name"], "possible values"),
     ] {

@@ -166,9 +166,9 @@ fn a_port_that_becomes_free_is_waited_for(io: Io) {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("weir starts");
     let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
     let mut says = |what: &str| assert!(said.next().expect("a line").expect("text").contains(what), "{what}");
-    says(&format!("cannot listen on 127.0.0.1:{listen}: another program uses this port; trying again"));
+    says(&format!("cannot listen on 127.0.0.1:{listen}: another program uses this port; retrying"));
     drop(listener);
-    says(&format!("cannot serve metrics on 127.0.0.1:{metrics}: another program uses this port; trying again"));
+    says(&format!("cannot serve metrics on 127.0.0.1:{metrics}: another program uses this port; retrying"));
     drop(meter);
     says("listening on");
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();

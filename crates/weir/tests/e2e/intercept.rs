@@ -462,7 +462,7 @@ fn what_stands_in_the_way_is_said() {
         command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")]).args(sides);
         let done = crate::kit::finish(command.env("WEIR_ADMIN", "off"));
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(said.contains("note: pc is no card: a packet is received there by the core that sends it"), "{said}");
+        assert!(said.contains("note: pc is not a card: the core that sends a packet also receives it there"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "pc", "--ports", "80"]);
         assert!(code == Some(1) && said.contains("pc is both sides"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "lo", "--ports", "80"]);
@@ -503,6 +503,6 @@ fn what_stands_in_the_way_is_said() {
         command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_weir"), "intercept"]);
         let done = crate::kit::finish(command.args(sides).env("WEIR_ADMIN", "off"));
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.code() == Some(77) && said.contains("no network namespace can be made"), "{said}");
+        assert!(done.status.code() == Some(77) && said.contains("cannot create a network namespace"), "{said}");
     });
 }

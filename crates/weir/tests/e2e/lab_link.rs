@@ -250,7 +250,7 @@ fn what_cannot_be_changes_nothing() {
             (&["--netns-b", &here], 2, "the same namespace"),
             (&["--netns-b", "4194305"], 1, "no process 4194305"),
             (&["--netns-b", "no-such-name"], 1, "no namespace no-such-name (/run/netns/no-such-name)"),
-            (&["--netns-a", "/dev/null"], 1, "/dev/null is no network namespace"),
+            (&["--netns-a", "/dev/null"], 1, "/dev/null is not a network namespace"),
             (&["--loss", "90%", "--burst", "2"], 2, "at least 9.0 packets"),
             (&["--burst", "2"], 2, "--loss"),
             (&["--names", "x,x"], 2, "both ends are called `x`"),
@@ -271,7 +271,7 @@ fn what_cannot_be_changes_nothing() {
             return eprintln!("not tested: disable_ipv6: {error}");
         }
         let (code, _, stderr) = finished(&["--addresses", "fd00::1/64,fd00::2/64", "--", "true"]);
-        assert!(code == 1 && stderr.contains("address fd00::1/64: IPv6 is switched off there"), "{code}: {stderr}");
+        assert!(code == 1 && stderr.contains("address fd00::1/64: IPv6 is disabled there"), "{code}: {stderr}");
     });
 }
 

@@ -158,7 +158,7 @@ fn what_needs_a_restart_says_so(io: Io) {
     ] {
         weir.rewrite(&format!("{more}{}", app(&server, 2, "forward-timeout \"7s\"")));
         let said = refused(&weir, &["reload"], 78);
-        assert!(said.contains(&what) && said.contains("nothing of this configuration is in force"), "{said}");
+        assert!(said.contains(&what) && said.contains("no part of this configuration is in force"), "{said}");
     }
     assert_eq!(status(&weir)["reload"]["generation"], 1);
     request(&mut Client::connect(weir.address));

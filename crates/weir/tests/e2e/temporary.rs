@@ -217,7 +217,7 @@ fn they_stay_over_reloads(io: Io) {
     // Its upstream is removed, and the server with it.
     weir.answer(&["server", "add", "app", &comes]);
     weir.rewrite(&app(&all[0], 2, "").replace("\"app\"", "\"new\""));
-    let goes = format!("upstream \"app\": temporary server \"{comes}\" goes with it");
+    let goes = format!("upstream \"app\": temporary server \"{comes}\" is removed with it");
     assert!(weir.answer(&["reload", "--dry-run"]).lines().any(|line| line == goes), "{goes}");
     weir.answer(&["reload"]);
     assert!(weir.said().contains(&goes), "{}", weir.said());

@@ -360,7 +360,7 @@ fn a_program_that_is_none_changes_nothing(io: Io) {
         ("kill -SEGV $$", "ended before it was ready (signal: 11"),
         ("exec tail -f $3", "was not ready within 1s"),
         // It sends something that is not a message.
-        ("echo nonsense >&0; exec tail -f $3", "can't be understood"),
+        ("echo nonsense >&0; exec tail -f $3", "cannot parse the messages"),
     ];
     for (script, why) in programs {
         installed.install(script);

@@ -41,7 +41,7 @@ pub(crate) const CLASSES: &[(Attack, &str, &str, &[&str])] = &[
         "answers of 1 MiB that are read 4 KiB a second",
         &["nginx-guard", "haproxy-guard"],
     ),
-    (Attack::Malformed, "malformed", "what is no request", &["haproxy-guard"]),
+    (Attack::Malformed, "malformed", "malformed requests", &["haproxy-guard"]),
     (Attack::Oversized, "oversized", "heads of 256 KiB", &["haproxy-guard"]),
     (Attack::Fuzz, "fuzz", "valid and odd requests", &["nginx-guard", "haproxy-guard"]),
     (Attack::Many, "many", "connections with a request, each from another address", &[]),

@@ -42,8 +42,7 @@ impl Routes {
                 let (targets, what) = targets(plan, &named)?;
                 for target in targets {
                     store.ban(target, soft).map_err(|weir_cache::TooManyBans| {
-                        let message =
-                            "too many purges are still being carried out; try again in a moment, or purge all";
+                        let message = "too many purges are in progress; try again in a moment, or purge all";
                         refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
                     })?;
                 }
@@ -74,7 +73,7 @@ fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refu
         Some((name, _)) if names.is_empty() => {
             Err(bad(format!("this path takes no parameters, but the request has `{name}`")))
         }
-        Some((name, _)) => Err(bad(format!("`{name}` is not known here; there are: {}", names.join(", ")))),
+        Some((name, _)) => Err(bad(format!("unknown parameter `{name}`; known: {}", names.join(", ")))),
     }
 }
 
@@ -119,7 +118,7 @@ fn targets(plan: &Plan, named: &[(String, String)]) -> Result<(Vec<Target>, Vec<
         "tag" if !value.is_empty() => one(|tag| Target::Tag { tag, host: None }, text(value.clone())),
         "tag" => return Err(bad("a tag is not empty")),
         _ if value == "on" => (vec![Target::All], Vec::new()),
-        _ => return Err(bad("to purge all say all=on")),
+        _ => return Err(bad("to purge everything, use all=on")),
     })
 }
 
