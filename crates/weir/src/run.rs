@@ -178,7 +178,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let upgrader = Upgrader::new(program, lent, lasting.snapshots.clone());
     let reloads = reloader.start(written, fixed, source.again, workers, Some(upgrader));
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
-    let keepers = lasting.start(&mut running, &desk).map_err(|error| no_thread(&running, "what is kept", &error))?;
+    let keepers = lasting.start(&mut running, &desk).map_err(|error| no_thread(&running, "stored files", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
         // Files that do not belong to this program remain.
         running.handle().remove_files(|_| false);

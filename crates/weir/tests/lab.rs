@@ -544,16 +544,16 @@ fn what_cannot_be_measured_is_said_before_anything_starts() {
     let cases: &[(&[&str], &str)] = &[
         (&["proxyng"], "did you mean `proxying`?"),
         (&["targets", "--only=c65"], "no cell called `c65`"),
-        (&["targets", "--contender=wrk"], "no contender called `wrk`"),
+        (&["targets", "--contender=wrk"], "no contender `wrk` in the selection"),
         (&["targets", "--connections=8"], "--connections: the experiment `targets` has its own"),
         (&["sweep", "--requests=tiny"], "`tiny` is not minimal, browser or close"),
         (&["sweep", "--bodies=1g"], "`1g` is not a length"),
-        (&["sweep", "--connections=4096", "--bodies=1m"], "don't fit"),
+        (&["sweep", "--connections=4096", "--bodies=1m"], "do not fit"),
         (&["late", "--out", "/dev/null/x"], "/dev/null/x: "),
         (&["targets", "--program=nginx"], "`nginx` is not NAME=PATH"),
         (
             &["targets", "--program=envoy=/bin/true", "--contender=nginx"],
-            "no program `envoy` takes part in what was selected; these do: nginx",
+            "no program `envoy` in the selection; it has: nginx",
         ),
         (&["targets", "--program=nginx=/no/nginx"], "/no/nginx is not a file"),
     ];

@@ -88,7 +88,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "proxying",
-        title: "what a proxy costs, from one connection to as many as descriptors allow",
+        title: "cost of a proxy, from one connection to as many as descriptors allow",
         cells: proxying,
         rounds: 3,
         seconds: 4,
@@ -98,7 +98,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "rates",
-        title: "what a request costs at usual load, by requests a second",
+        title: "cost of a request at usual load, by requests per second",
         cells: rates,
         rounds: 5,
         seconds: 4,
@@ -118,7 +118,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "limits",
-        title: "what limits for each client cost those who stay below",
+        title: "cost of client limits for clients below them",
         cells: limits,
         rounds: 9,
         seconds: 4,
@@ -138,7 +138,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "taken-core",
-        title: "what clients see while somebody else takes a core now and then",
+        title: "effect on clients when another program takes a core now and then",
         cells: even_cells::taken_cells,
         rounds: 5,
         seconds: 10,
@@ -148,7 +148,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "reload",
-        title: "what becomes of clients that come while another configuration is taken into force",
+        title: "effect on clients that connect during a reload",
         cells: even_cells::reload_cells,
         rounds: 3,
         seconds: 10,
@@ -158,7 +158,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "even-cost",
-        title: "what it costs to keep workers evenly loaded while nothing is wrong",
+        title: "cost of balancing workers in normal operation",
         cells: even_cells::cost_cells,
         rounds: 30,
         seconds: 2,
@@ -168,7 +168,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "block",
-        title: "what blocking of clients costs, and what users see of those who are blocked",
+        title: "cost of blocking clients, and its effect on other users",
         cells: block_cells::cells,
         rounds: 3,
         seconds: 2,
@@ -178,7 +178,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "late",
-        title: "one answer in 100 takes 200 ms: what it does to the others",
+        title: "one response in 100 takes 200 ms: effect on the others",
         cells: late,
         rounds: 5,
         seconds: 6,
@@ -188,7 +188,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "mixed",
-        title: "fast and slow requests beside each other: how long they wait, how many are answered, and whether any is executed twice",
+        title: "fast and slow requests together: how long they wait, how many get a response, and whether any is executed twice",
         cells: mixed_cells::cells,
         rounds: 3,
         seconds: 8,
@@ -208,7 +208,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "failover",
-        title: "what clients see while servers die",
+        title: "effect on clients when servers die",
         cells: failover_cells::cells,
         rounds: 3,
         seconds: 8,
@@ -228,7 +228,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "tls",
-        title: "what TLS with clients costs: handshakes, requests, bodies, memory, and a flood of handshakes",
+        title: "cost of TLS with clients: handshakes, requests, bodies, memory, and a flood of handshakes",
         cells: secure_cells::tls,
         rounds: 5,
         seconds: 6,
@@ -248,7 +248,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "http2",
-        title: "what HTTP/2 with clients costs: requests, memory, and clients that let no answer come",
+        title: "cost of HTTP/2 with clients: requests, memory, and clients that let no response arrive",
         cells: secure_cells::http2,
         rounds: 5,
         seconds: 6,
@@ -258,7 +258,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "pep",
-        title: "what it costs to end and continue the connections that pass a router",
+        title: "cost of splitting the connections that pass a router",
         cells: pep_cells::cells,
         rounds: 5,
         seconds: 4,
@@ -268,7 +268,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "wan",
-        title: "what a proxy with a congestion control of its own gains for clients behind a slow link that loses packets",
+        title: "gain of a proxy with its own congestion control for clients behind a slow and lossy link",
         cells: wan_cells::cells,
         rounds: 3,
         seconds: 8,
@@ -278,7 +278,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "cache",
-        title: "what a stored answer costs, how many requests reach the origin, what is kept when there is no room for all, and what purges, dead origins and slow readers do",
+        title: "cost of a stored response, requests that reach the origin, choice of entries to keep without room for all, and effects of purges, dead origins and slow readers",
         cells: cache_cells::cells,
         rounds: 5,
         seconds: 6,
@@ -288,7 +288,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "cache-sweep",
-        title: "connections x requests x bodies of `sweep`, answered by caches",
+        title: "connections x requests x bodies of `sweep`, served from caches",
         cells: |axes| sweep(axes, cache_cells::CACHES),
         rounds: 3,
         seconds: 2,
@@ -298,7 +298,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "generator",
-        title: "weir bomb against wrk: its cost, and what each says when the server stands still",
+        title: "weir bomb against wrk: its cost, and the report of each when the server stops",
         cells: generator,
         rounds: 5,
         seconds: 6,

@@ -85,7 +85,7 @@ pub(crate) fn experiment(name: &str) -> io::Result<&'static Experiment> {
         let near = EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
         let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
         let hint = near.map_or_else(String::new, |(_, near)| format!(", did you mean `{near}`?"));
-        invalid(format!("there is no experiment called `{name}`{hint}; `weir bench list` shows all"))
+        invalid(format!("no experiment `{name}`{hint}; `weir bench list` shows all"))
     })
 }
 
@@ -108,7 +108,9 @@ pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) ->
     let (connections, bodies) = (options.connections.clone(), options.bodies.clone());
     let all = (experiment.cells)(&Axes { quick: options.quick, connections, kinds, bodies });
     if all.is_empty() {
-        return Err(invalid("that leaves nothing: answers of that length on so many connections don't fit".to_owned()));
+        return Err(invalid(
+            "no cell is left: responses of that length on that many connections do not fit".to_owned(),
+        ));
     }
     if options.only.is_empty() {
         return Ok(all);
@@ -127,7 +129,7 @@ pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) ->
 pub(crate) fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Result<()> {
     let known = |name: &&String| cells.iter().any(|cell| cell.contenders.contains(&name.as_str()));
     match options.contenders.iter().find(|name| !known(name)) {
-        Some(name) => Err(invalid(format!("there is no contender called `{name}` in what was selected"))),
+        Some(name) => Err(invalid(format!("no contender `{name}` in the selection"))),
         None => Ok(()),
     }
 }
@@ -140,9 +142,7 @@ pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::R
     for (name, path) in &options.programs {
         if !programs.contains(&name.as_str()) {
             let all = if programs.is_empty() { "none".to_owned() } else { programs.join(", ") };
-            return Err(invalid(format!(
-                "--program: no program `{name}` takes part in what was selected; these do: {all}"
-            )));
+            return Err(invalid(format!("--program: no program `{name}` in the selection; it has: {all}")));
         }
         if !path.is_file() {
             return Err(invalid(format!("--program {name}: {} is not a file", path.display())));

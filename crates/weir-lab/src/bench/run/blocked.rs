@@ -328,7 +328,7 @@ fn ask(mut stream: TcpStream, stop: &AtomicBool) -> io::Result<()> {
             }
             if bytes.len() >= GOOD.len() && !bytes.starts_with(GOOD) {
                 let start = String::from_utf8_lossy(&bytes[..GOOD.len()]).into_owned();
-                return Err(io::Error::other(format!("the proxy answers {start}")));
+                return Err(io::Error::other(format!("the proxy responds {start}")));
             }
         }
         std::thread::sleep(CLIENT_PAUSE);

@@ -195,7 +195,7 @@ fn order_purge(contender: Contender, to: SocketAddr, admin: &Path) -> io::Result
     }
     match Asker::connect(to)?.ask("BAN", "/", "X-Tag: t1\r\n")?.status {
         200 => Ok(()),
-        status => Err(io::Error::other(format!("a ban is answered with {status}"))),
+        status => Err(io::Error::other(format!("the response to a ban is {status}"))),
     }
 }
 

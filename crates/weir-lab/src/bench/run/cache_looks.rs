@@ -75,7 +75,7 @@ impl Asker {
                 break at + 4;
             }
             if bytes.len() > HEAD_BYTES_MAX {
-                return Err(io::Error::new(ErrorKind::InvalidData, "an answer has a head without an end"));
+                return Err(io::Error::new(ErrorKind::InvalidData, "a response has a head without an end"));
             }
             self.read_more(&mut bytes)?;
         };
@@ -89,7 +89,7 @@ impl Asker {
     fn read_more(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut piece = [0; 64 << 10];
         match self.stream.read(&mut piece)? {
-            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "a connection ended within an answer")),
+            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "a connection ended within a response")),
             length => {
                 bytes.extend_from_slice(&piece[..length]);
                 Ok(())
@@ -100,7 +100,7 @@ impl Asker {
 
 /// Reads status, Age and Content-Length.
 fn of_head(head: &str) -> io::Result<Answer> {
-    let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("an answer has no {what}: {head}"));
+    let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("a response has no {what}: {head}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(|| wrong("status"))?;
     let field = |name: &str| {
         let lines = head.lines().filter_map(|line| line.split_once(':'));

@@ -35,7 +35,7 @@ pub(super) fn text(
         What::Haproxy | What::HaproxyCapped(_) => Rival { program: Program::Haproxy, ..TUNED },
         What::Rival(rival) => rival,
         What::Weir(weir) => return Ok(settings::weir(listen, to, workers, weir)),
-        _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
+        _ => return Err(io::Error::other(format!("cannot set {} like this", contender.name))),
     };
     let text = match rival.program {
         Program::Nginx => {

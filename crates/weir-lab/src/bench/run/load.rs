@@ -379,7 +379,7 @@ impl Bound {
     /// # Errors
     /// It failed, it takes too long, or the user interrupts.
     pub(super) fn finish(&mut self) -> io::Result<Vec<String>> {
-        let late = || io::Error::other("the generator didn't end in time");
+        let late = || io::Error::other("the generator did not end in time");
         let status = self.wait(PATIENCE)?.ok_or_else(late)?;
         if !status.success() {
             return Err(io::Error::other(format!("the generator failed ({status}): {}", self.said().trim())));

@@ -148,7 +148,7 @@ impl Row {
             match tried.err() {
                 Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
                 Some(error) if Instant::now() >= end => {
-                    let why = format!("the router leads nobody to {server}: {error}");
+                    let why = format!("the router forwards nothing to {server}: {error}");
                     return Err(io::Error::new(error.kind(), why));
                 }
                 _ => thread::sleep(PATH_PAUSE),

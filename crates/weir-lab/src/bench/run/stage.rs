@@ -363,7 +363,7 @@ impl Stage {
             What::Weir(_) | What::WeirForward { .. } | What::Caching(_) => {
                 self.start_weir_at(&self.weir, contender.name, text, (&log, admin))?
             }
-            _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
+            _ => return Err(io::Error::other(format!("cannot set {} like this", contender.name))),
         };
         self.await_all(Running { processes: vec![process], ..Running::direct(listen) })
     }
@@ -415,7 +415,7 @@ impl Stage {
             What::Caching(cacher) => {
                 cache_settings::text(cacher, place, (listen, &self.addresses), Wishes::plain(ROOM_MIB, clients))?
             }
-            _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
+            _ => return Err(io::Error::other(format!("cannot set {} like this", contender.name))),
         };
         self.start_with(contender, listen, &tuned(text, tuning))
     }

@@ -42,10 +42,10 @@ pub(super) fn obstacle(cell: &Cell) -> Option<String> {
         return None;
     }
     if available_cores().len() < 2 {
-        return Some("needs two cores: one that is taken, and one for clients and server".to_owned());
+        return Some("needs two cores: one to take away, and one for clients and server".to_owned());
     }
     let tried = std::thread::spawn(take_precedence).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    tried.err().map(|error| format!("nobody may take a core from others here ({error}): needs root"))
+    tried.err().map(|error| format!("cannot take a core from other programs here ({error}): needs root"))
 }
 
 /// Does one run of this many seconds. The moments are those of the round.
@@ -115,7 +115,7 @@ impl Taker {
 
     /// Ends it and returns what it took.
     fn end(mut self) -> io::Result<Taken> {
-        self.join().unwrap_or_else(|| Err(io::Error::other("whoever takes the core had ended")))
+        self.join().unwrap_or_else(|| Err(io::Error::other("the program that takes the core had ended")))
     }
 
     fn join(&mut self) -> Option<io::Result<Taken>> {
@@ -136,7 +136,7 @@ impl Drop for Taker {
 /// Takes the core when it is time to, until `ends` is set.
 fn take(core: usize, seed: u64, ends: &AtomicBool) -> io::Result<Taken> {
     if !pin_to(core) {
-        return Err(io::Error::other(format!("core {core} can't be had")));
+        return Err(io::Error::other(format!("cannot take core {core}")));
     }
     let is_realtime = take_precedence()?;
     let (begin, cpu) = (Instant::now(), own_cpu());

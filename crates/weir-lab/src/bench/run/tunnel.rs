@@ -100,7 +100,7 @@ fn ask(stream: &mut TcpStream, destination: SocketAddr) -> io::Result<()> {
     let (mut head, mut length) = ([0; 4096], 0);
     while !head[..length].ends_with(b"\r\n\r\n") {
         match stream.read(&mut head[length..])? {
-            0 => return Err(io::Error::other("the proxy answered no CONNECT")),
+            0 => return Err(io::Error::other("the proxy did not respond to CONNECT")),
             read => length += read,
         }
     }
