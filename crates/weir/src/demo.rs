@@ -78,7 +78,7 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
     run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| {
-        Failure::Running(format!("weir: {error}\n  use another one: weir demo --listen 127.0.0.1:8081\n"))
+        Failure::Running(format!("weir: {error}\n  use another address: weir demo --listen 127.0.0.1:8081\n"))
     })?;
     let probe = weir_io::choose(run::io_choice(arguments.io.into()))
         .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;

@@ -217,5 +217,5 @@ fn who_finds_no_place_is_named() {
 fn a_missing_interface_is_named() {
     let interfaces = ["lo", "weir-none0"].map(str::to_owned);
     let error = Xdp::open(&interfaces, Ports::All, &[], 1, None).expect_err("there is none");
-    assert_eq!(error.to_string(), "there is no interface weir-none0");
+    assert_eq!(error.to_string(), "no interface weir-none0");
 }

@@ -34,7 +34,7 @@ fn what_can_not_be_had_is_refused_with_the_reason() {
     assert!(why.contains("`p256`") && why.contains("secp256r1"), "{why}");
     let suite = Some("TLS_AES_128_GCM_SHA256".to_owned());
     let why = refused(&Wishes { suite, version: Some(Version::Tls12), ..anybody() });
-    assert!(why.contains("TLS_AES_128_GCM_SHA256 can't be had"), "{why}");
+    assert!(why.contains("TLS_AES_128_GCM_SHA256 does not work"), "{why}");
     let why = refused(&Wishes { trust: Trust::File("/nowhere/at.all".into()), ..Wishes::default() });
     assert!(why.contains("/nowhere/at.all: No such file"), "{why}");
     let empty = File::with("");

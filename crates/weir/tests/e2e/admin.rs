@@ -379,7 +379,7 @@ fn readiness_follows_the_servers(io: Io) {
     let refused = weir.ask(&["status", "--wait=0"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("no-server app"), "{said}");
-    assert!(weir.answer(&["status"]).contains("not ready: no server of app can be used"));
+    assert!(weir.answer(&["status"]).contains("not ready: no server of app is usable"));
     let server = Server::start_at(([127, 0, 0, 1], port).into(), Honest, weir_check::Rules::default());
     eventually("nothing is said against it", || ready().0.starts_with("HTTP/1.1 200 "));
     let second = Server::start_at(([127, 0, 0, 1], other).into(), Honest, weir_check::Rules::default());

@@ -141,7 +141,7 @@ fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
         let weir = Weir::start(io, 1, &behind(listener, "", &server, &state));
         assert_eq!(ask(&mut client(listener, "247.0.2.7")), Some(200), "{why}");
         assert_eq!(networks(&weir).len(), usize::from(why.is_empty()), "{}", path.display());
-        let refused = "bans are neither read nor kept: ";
+        let refused = "bans are neither read nor stored: ";
         if why.is_empty() {
             assert!(!weir.said().contains(refused), "{}", weir.said());
         } else {
@@ -279,7 +279,7 @@ fn ban_and_see(io: Io) {
     assert_eq!(weir.answer(&["ban", "remove", "247.0.2.0/24"]), "");
     eventually("he is let in again", || !is_banned(listener, "247.0.2.7"));
     let why = weir.answer(&["ban", "why", "247.0.2.7"]);
-    assert_eq!(why, "247.0.2.7 is not banned, and no ban of it counts\n");
+    assert_eq!(why, "247.0.2.7 is not banned, and no past ban of it counts\n");
     weir.answer(&["ban", "add", "247.0.2.1", "--for", "1h"]);
     weir.answer(&["ban", "add", "247.0.2.2", "--for", "1h"]);
     assert_eq!(networks(&weir), ["247.0.2.1", "247.0.2.2"]);
@@ -314,7 +314,7 @@ fn what_operators_may_not_says_why(io: Io) {
     };
     let output = ssh(&["ban", "add", "247.0.2.0/24", "--for", "1h"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("who is the other end of this ssh session; --force"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("that is the other end of this ssh session; --force"));
     assert_eq!(networks(&weir), [""; 0]);
     assert!(ssh(&["ban", "add", "247.0.2.0/24", "--for", "1h", "--force"]).status.success());
     weir.answer(&["ban", "add", "10.1.2.3", "--for", "1h", "--force"]);

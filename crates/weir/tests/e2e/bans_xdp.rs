@@ -149,7 +149,7 @@ fn nftables_steps_in(io: Io) {
         second.answer(&["ban", "add", "198.18.1.5", "--for", "1h"]);
         knows(second, 1);
         assert!(!outside.lets_in(second, "198.18.1.5", *second_at));
-        let notice = format!("bans are kept by nftables: {why}");
+        let notice = format!("bans are enforced by nftables: {why}");
         assert!(second.answer(&["status"]).contains(&notice), "{}", second.answer(&["status"]));
         first.signal("KILL");
         eventually("its place is taken", || status(second)["bans"]["kernel_tier"] == "xdp");

@@ -243,7 +243,7 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
     let told = bomb(io, &["-c", "1", "-n", "3", &format!("http://{address}/")]);
     let shown = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(
-        shown.contains("3 reset without an answer") && shown.contains("resets       3 enhance-your-calm"),
+        shown.contains("3 reset without a response") && shown.contains("resets       3 enhance-your-calm"),
         "{shown}"
     );
     server.join().expect("it saw what it had to see");

@@ -210,7 +210,7 @@ fn what_would_become_of_a_request(io: Io) {
     assert_eq!(verdict(&["https://a.test/own"]).0, "uncached");
     assert_eq!(verdict(&["https://a.test/plain/x"]).0, "uncached");
     let (word, why) = verdict(&["http://a.test/x", "-H", "Content-Length: x"]);
-    assert!(word == "refused" && why.contains("does not take it"), "{word} {why}");
+    assert!(word == "refused" && why.contains("weir rejects it"), "{word} {why}");
     let told = weir.answer(&["cache", "explain", "HTTPS://A.test:443?b=1&utm_x=2&a=3", "-H", "x-device: phone"]);
     assert!(told.contains("key       https://a.test/?b=1&a=3 | app | x-device=phone\n"), "{told}");
 }

@@ -58,7 +58,7 @@ fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
     let mut failed = 0;
     eventually("it is suspended", || {
         failed += usize::from(status(&weir) == 500);
-        weir.said().contains("suspended: 5 answers 5xx within 60 s")
+        weir.said().contains("suspended: 5 responses 5xx within 60 s")
     });
     assert!((5..10).contains(&failed), "{failed}: no more than were counted, and what was under way");
     assert!(weir.said().contains(&format!("weir: server app {} suspended", bad.address)));

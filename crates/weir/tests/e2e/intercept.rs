@@ -444,12 +444,12 @@ fn what_stands_in_the_way_is_said() {
         let sides = ["--client-side", "pc", "--server-side", "ps", "--ports", "80"];
         let with = |more: &[&str]| weir(&[&sides, more].concat());
         let (code, said) = weir(&["check", "--client-side", "eth7", "--server-side", "ps", "--ports", "80"]);
+        assert!(code == Some(1) && said.contains("no interface eth7") && said.contains("this machine has "), "{said}");
+        let (code, said) = with(&["check", "--client-congestion", "warp"]);
         assert!(
-            code == Some(1) && said.contains("there is no interface eth7") && said.contains("this machine has "),
+            code == Some(1) && said.contains("congestion control `warp`: this kernel has no such congestion control"),
             "{said}"
         );
-        let (code, said) = with(&["check", "--client-congestion", "warp"]);
-        assert!(code == Some(1) && said.contains("congestion control `warp`: this kernel has none"), "{said}");
         assert!(said.contains("this machine does not forward packets that arrive on pc"), "{said}");
         let (code, said) = with(&[]);
         assert!(code == Some(1) && said.contains("sysctl net.ipv4.ip_forward=1"), "{said}");
@@ -488,7 +488,7 @@ fn what_stands_in_the_way_is_said() {
         let (code, said) = with(&["--client-max-rate", "fast"]);
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         let (code, said) = with(&["--http", "443"]);
-        assert!(code == Some(2) && said.contains("--http 443: connections to that port are not taken"), "{said}");
+        assert!(code == Some(2) && said.contains("--http 443: weir does not intercept that port"), "{said}");
         let (code, said) = with(&["--ports", "443,80", "--connect", "first"]);
         assert!(code == Some(2) && said.contains("--ports: port 80 is named twice"), "{said}");
         for connect in ["syn", "first"] {

@@ -245,15 +245,15 @@ fn what_cannot_be_changes_nothing() {
         let before = interfaces();
         let here = std::process::id().to_string();
         for (arguments, code, why) in [
-            (&["--names", "lo,wb"][..], 1, "there is an interface lo here already"),
-            (&["--addresses", "10.9.0.5/24,10.9.0.6/24"], 1, "an address here already, 10.9.0.1"),
+            (&["--names", "lo,wb"][..], 1, "interface lo already exists here"),
+            (&["--addresses", "10.9.0.5/24,10.9.0.6/24"], 1, "already has an address here, 10.9.0.1"),
             (&["--netns-b", &here], 2, "the same namespace"),
             (&["--netns-b", "4194305"], 1, "no process 4194305"),
             (&["--netns-b", "no-such-name"], 1, "no namespace no-such-name (/run/netns/no-such-name)"),
             (&["--netns-a", "/dev/null"], 1, "/dev/null is not a network namespace"),
             (&["--loss", "90%", "--burst", "2"], 2, "at least 9.0 packets"),
             (&["--burst", "2"], 2, "--loss"),
-            (&["--names", "x,x"], 2, "both ends are called `x`"),
+            (&["--names", "x,x"], 2, "both ends have the name `x`"),
             (&["--mtu", "1000", "--addresses", "fd00::1/64,fd00::2/64"], 2, "1280"),
         ] {
             let arguments = [arguments, &["--", "true"]].concat();
@@ -266,7 +266,7 @@ fn what_cannot_be_changes_nothing() {
         let refused = Command::new("setpriv").args(arguments).output().expect("setpriv starts");
         let stderr = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(77), "{stderr}");
-        assert!(stderr.contains("needs CAP_NET_ADMIN: be root"), "{stderr}");
+        assert!(stderr.contains("needs CAP_NET_ADMIN: run as root"), "{stderr}");
         if let Err(error) = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1") {
             return eprintln!("not tested: disable_ipv6: {error}");
         }

@@ -163,7 +163,7 @@ fn one_program_keeps_bans(io: Io) {
     eventually("it has the file", || fs::read_to_string(&lock).is_ok_and(|text| text == pid));
     let second = Weir::start(io, 1, &text);
     let who = format!(
-        "bans are neither read nor kept: {} is kept by another program, process {} ",
+        "bans are neither read nor stored: {} is kept by another program, process {} ",
         path.display(),
         first.pid()
     );

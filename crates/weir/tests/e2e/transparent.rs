@@ -371,6 +371,6 @@ fn without_the_right_weir_says_so(io: Io) {
         let upstream = "upstream \"a\" { server \"127.0.0.1:9\"; congestion \"warp\"; }";
         let (code, said) = start(&format!("route {{ proxy \"a\"; }}\n{upstream}\n"));
         assert_ne!(code, Some(0));
-        assert!(said.contains("congestion control `warp`: this kernel has none"), "{said}");
+        assert!(said.contains("congestion control `warp`: this kernel has no such congestion control"), "{said}");
     });
 }
