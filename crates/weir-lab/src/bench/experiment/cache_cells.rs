@@ -108,7 +108,7 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let own = |name: &str, title: &str, load| Cell::new(name, title, Load::Cache(load), STORES).from(Origin::None);
     cells.push(own(
         "herd",
-        "1,000 clients at once for what nobody has; the origin takes 500 ms",
+        "1,000 clients at once for an unstored response; the origin takes 500 ms",
         CacheLoad::Herd(HERD),
     ));
     let private = CacheLoad::Herd(Herd { is_private: true, ..HERD });

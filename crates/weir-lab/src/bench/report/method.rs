@@ -5,7 +5,7 @@
 pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ..., two that run side by side A B B A). Ratios are taken within a round; their median is shown, with its
 confidence interval by order statistics: the values between which the true median lies with the stated probability, whatever their
 distribution, if rounds are independent. It is as narrow as 95 % allow; fewer than six rounds can't be that sure, and all of them are
-the interval: 75 % with three, 94 % with five. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
+the interval: 75 % with three, 94 % with five. `weir bomb` makes the load, from a separate process; it connects and warms up before counting starts.
 CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
 Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock
 from the time a request was due; `p99 from sent` is what a generator shows that waits for its server. Idle memory is the growth
@@ -24,6 +24,6 @@ Varnish how long a thread waits for its client. Envoy, Pingora and weir have non
 bench/pingora, a thread a core, no work stealing. weir: default settings (32 connections to the server; from 1,000 clients on
 `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and `-256` (connections to the server), `-off`
 (pipeline off) and `-stay` (escape=off). Where a process may not have enough descriptors for its clients (and their servers),
-there are several: nginx gets more workers, weir more processes on addresses of their own, the others more processes that
+there are several: nginx gets more workers, weir more processes on separate addresses, the others more processes that
 share the address (SO_REUSEPORT).
 ";

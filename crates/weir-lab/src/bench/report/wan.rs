@@ -122,10 +122,10 @@ pub(super) fn progress(wan: Wan, record: &Record) -> String {
 /// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
-        "Contenders take turns within each round (A B C A B C ...), each started anew. Clients are in a network namespace, proxy and origin (weir's) in another one. What
-joins them is what `weir lab link` makes: {} Mbit/s each way, half of the time there and back each way, a queue of {QUEUE_MS} ms, and the loss that the title says, each packet by itself and each way; in a round
+        "Contenders take turns within each round (A B C A B C ...), each freshly started. Clients are in a network namespace, proxy and origin (weir's) in another one. What
+joins them is what `weir lab link` makes: {} Mbit/s each way, half of the time there and back each way, a queue of {QUEUE_MS} ms, and the loss in the title, independent for each packet and direction; in a round
 packets with the same numbers are lost for all. Proxy and origin have no delay between them: what a proxy gains here it gains by the congestion control on the side of the
-clients, and by sending again from where it is.
+clients, and by sending again from its place.
 
 Large objects are fetched by one client one after the other for the seconds of a run, a connection each; the rate is that of all bytes that came, the slow start of each connection included. Small
 ones are fetched by {SMALL_CLIENTS} clients, also one after the other, and their time counts from connect(2) to the last byte. `lost` and `no place` are shares of the packets towards clients that the link lost, and that found no
