@@ -202,8 +202,8 @@ pub(crate) struct ReverseArgs {
     /// Forward to this server: HOST:PORT or a URL, with https:// for TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,
-    /// Connections to keep to each server without traffic; this and the next two options are totals
-    /// over all workers [default: 1]
+    /// Connections to keep to each server even without traffic; this and the next two options are
+    /// totals over all workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) connections_min: Option<u32>,
     /// Requests that each server may work on at once; weir opens as many connections [default: 32]

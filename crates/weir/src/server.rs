@@ -81,9 +81,9 @@ Example:
     Add(Box<AddArgs>),
     /// Remove an added server; it finishes its requests
     #[command(after_help = "\
-The server gets no new requests from now on. It answers those under way, and tunnels continue. \
-Remove a server of the configuration there instead. `--wait` asks the weir in charge, which does \
-not know what its predecessor still has open there after `weir upgrade`.
+The server gets no new requests from now on. It answers those under way, and tunnels continue. To \
+remove a server of the configuration, edit the configuration. `--wait` asks the weir in charge, \
+which does not know what its predecessor still has open there after `weir upgrade`.
 
 Example:
   weir server remove app 10.0.0.3:9090 --wait && shutdown")]
@@ -121,8 +121,8 @@ pub(crate) struct AddArgs {
     /// Use it only when no other server can be used
     #[arg(long)]
     backup: bool,
-    /// Connections to keep to it without traffic; this and the next two options are totals over all
-    /// workers [default: 1]
+    /// Connections to keep to it even without traffic; this and the next two options are totals
+    /// over all workers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     connections_min: Option<u32>,
     /// Requests that it may work on at once; weir opens as many connections [default: 32]

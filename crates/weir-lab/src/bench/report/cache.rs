@@ -21,7 +21,7 @@ cache was told that it has: nginx's manager looks after its room every 10 s only
 In `purge` the answers are stored, the first half of the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one of them after the other; an old one is
 known by its Age. `gone` is from the order to the last old one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale` answers are fresh for a second, and stale ones may be served while they are fetched, or the origin fails
 (`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In `slow` other clients' requests, whose responses may not be stored, go to the origin all the while; `whole` is how long a client that reads at once waits for what the slow ones read, of which the origin takes 300 ms. In `restart` each answer is asked for once, the program is ended (SIGTERM) and started again, and each is
-asked for once more; `down` is the time from the end to the start. nginx still has its files.
+asked for once more; `down` is the time from the order to end until it listens again. nginx still has its files.
 ";
 
 /// Returns the columns after the usual ones of a load.
