@@ -407,9 +407,9 @@ mod tests {
     #[test]
     fn what_can_not_be_had_is_named() {
         let error = Tuning { device: Some("warp0"), ..Tuning::default() }.check().expect_err("there is none");
-        assert!(error.to_string().contains("`device`: there is no such interface; this machine has "), "{error}");
+        assert!(error.to_string().contains("`device`: no such interface; this machine has "), "{error}");
         let error = Tuning::default().with(Knob::ReceiveBuffer, 1 << 30).check().expect_err("too much");
-        assert!(error.to_string().contains("`receive-buffer`: 1073741824 bytes are asked"), "{error}");
+        assert!(error.to_string().contains("`receive-buffer`: 1073741824 bytes requested"), "{error}");
         assert!(error.to_string().contains("net.core.rmem_max"), "{error}");
         let refused = Refused { word: "mark", error: io::Error::from_raw_os_error(libc::EPERM) };
         assert!(refused.to_string().contains("`mark` needs the capability CAP_NET_RAW"), "{refused}");

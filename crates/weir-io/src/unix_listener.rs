@@ -298,7 +298,7 @@ mod tests {
         file.check_new().expect("it is ours alone");
         std::fs::hard_link(file.path(), directory.0.join("other")).expect("the same file system");
         let error = file.check_new().expect_err("it has two names").to_string();
-        assert!(error.starts_with("somebody has put another file there; "), "{error}");
+        assert!(error.starts_with("another user has put a file there; "), "{error}");
     }
 
     #[test]

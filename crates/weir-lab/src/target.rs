@@ -57,7 +57,7 @@ impl Url {
             _ => return Err(wrong("unknown scheme")),
         };
         if !whole.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong("bytes that a URL must percent-encode"));
+            return Err(wrong("bytes that must be percent-encoded in a URL"));
         }
         let uri: Uri = whole.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
         let authority = uri.authority().ok_or_else(|| wrong("no host"))?;

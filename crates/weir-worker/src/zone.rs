@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(why.is_none(), is_known, "{text}: {why:?}");
         }
         let (_, why) = Zone::of(Some(OsStr::new("Nonsense/Zone")), &directory);
-        assert!(why.unwrap().starts_with("TZ=Nonsense/Zone is not known: the access log has UTC"));
+        assert!(why.unwrap().starts_with("unknown TZ=Nonsense/Zone: the access log uses UTC"));
         assert!(matches!(Zone::of(None, &directory), (Zone::System, None)));
         std::fs::remove_dir_all(directory).unwrap();
     }

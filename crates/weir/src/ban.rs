@@ -198,7 +198,7 @@ mod tests {
     fn what_is_told_of_an_address() {
         let address = IpAddr::from([192, 0, 2, 7]);
         let mut list = BanList::default();
-        assert_eq!(why(address, &list), "192.0.2.7 is not banned, and no ban of it counts\n");
+        assert_eq!(why(address, &list), "192.0.2.7 is not banned, and no past ban of it counts\n");
         let ban = |left_seconds, forced| Ban {
             network: "192.0.2.7".to_owned(),
             since_seconds: 1000,

@@ -345,10 +345,10 @@ mod tests {
         for (text, says) in [
             ("weir: k.pem: Permission denied (os error 13)", Some("let that user read the file")),
             (
-                "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir has to be allowed to",
-                Some("let that user make files in the folder"),
+                "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir needs permission to",
+                Some("let that user create files in the folder"),
             ),
-            ("weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE", Some("keeps it")),
+            ("weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE", Some("keep the capability")),
             ("weir: `transparent` of a `listen` needs the capability CAP_NET_RAW: no", Some("restart it")),
             ("weir: cannot listen on 0.0.0.0:80: the port is taken", None),
         ] {

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(top(&[], LOOK), "no client has used any limit lately\n");
         let told = status(&shield, LOOK);
         assert!(told.starts_with("shield rejects clients over a limit; 213 of "), "{told}");
-        assert!(told.contains("; nobody is banned\n") && told.contains("LIMIT"), "{told}");
+        assert!(told.contains("; no client is banned\n") && told.contains("LIMIT"), "{told}");
         (shield.observes, shield.bans.in_force, shield.bans.in_kernel) = (true, 3, Some(2));
         let told = status(&shield, LOOK);
         assert!(told.contains("observes only") && told.contains("3 banned, 2 of them in the kernel"), "{told}");

@@ -307,7 +307,7 @@ mod tests {
         let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();
         assert!((7_300..7_700).contains(&firsts), "{firsts}");
         let many = vec![mix.requests()[0].clone(); REQUESTS_MAX + 1];
-        assert!(Mix::new(many.clone()).is_err_and(|why| why.contains("at most 65536")));
+        assert!(Mix::new(many.clone()).is_err_and(|why| why.contains("the limit is 65536")));
         let last = Mix::new(many[1..].to_vec()).unwrap();
         assert!((0..1000).map(|_| last.draw(&mut random)).max() > Some(64_000), "all of them are drawn");
         assert_eq!(mix.requests()[1].name, "PUT /b");

@@ -60,7 +60,7 @@ impl Event {
     }
 
     /// Returns one line for people:
-    /// `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.
+    /// `server app 10.0.0.1:9090 suspended: 10 responses 5xx within 10 s`.
     pub fn line(self, plan: &Plan) -> Option<String> {
         if matches!(self.what, What::Judged(_) | What::Cleared) {
             return None;
@@ -164,7 +164,7 @@ mod tests {
             (
                 1,
                 What::Suspended(SuspensionCause::Answers { rule: 0 }),
-                "server app b:2 suspended: 10 answers 5xx within 2500 ms",
+                "server app b:2 suspended: 10 responses 5xx within 2500 ms",
             ),
             (
                 1,
@@ -183,7 +183,7 @@ mod tests {
             ),
             (0, What::Recovered, "server app a:1 is back after a good response to one request"),
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),
-            (2, What::Ordered(Order::Drain), "server other c:3 draining by order"),
+            (2, What::Ordered(Order::Drain), "server other c:3 draining by command"),
             (0, What::Demoted(Doubt::Garbage), "server app a:1 gets one request at a time for a while: garbage"),
             (
                 0,
@@ -199,7 +199,7 @@ mod tests {
             (
                 1,
                 What::Unfit(Doubt::FailsRehearsal),
-                "server app b:2 does not bear several requests at once (fails-rehearsal, a second time): one request at a time \
+                "server app b:2 cannot handle several requests at once (fails-rehearsal, a second time): one request at a time \
                  from now on; `weir server clear` after it is repaired",
             ),
         ] {

@@ -303,11 +303,11 @@ mod tests {
         let directory = Directory::new("file");
         fs::write(directory.socket(), "mine").unwrap();
         let Refused(text) = directory.bind().unwrap_err();
-        assert!(text.contains("no socket"), "{text}");
+        assert!(text.contains("not a socket"), "{text}");
         assert_eq!(fs::read_to_string(directory.socket()).unwrap(), "mine");
         let missing = AdminChoice::At(directory.0.join("no/s"));
         let Refused(text) = bind(&missing, None).unwrap_err();
-        assert!(text.contains("make that directory"), "{text}");
+        assert!(text.contains("create that directory"), "{text}");
         assert!(bind(&AdminChoice::Off, None).unwrap().is_none());
     }
 

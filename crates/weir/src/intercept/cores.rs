@@ -306,11 +306,11 @@ mod tests {
     #[test]
     fn who_has_no_hash_is_told_so() {
         let judged = found(|card| card.is_virtual = true);
-        assert!(judged.what.starts_with("eth2 is no card") && judged.mend.is_empty());
+        assert!(judged.what.starts_with("eth2 is not a card") && judged.mend.is_empty());
         let judged = found(|card| card.queues = 1);
         assert!(judged.what.contains("one receive queue") && judged.mend[0].starts_with("ethtool -L eth2 combined N"));
         let judged = found(|card| card.rss = None);
-        assert!(judged.what.contains("does not tell how its 4 queues are chosen"), "{judged:?}");
+        assert!(judged.what.contains("does not report how it chooses among its 4 queues"), "{judged:?}");
     }
 
     #[test]

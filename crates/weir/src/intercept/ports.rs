@@ -77,16 +77,16 @@ mod tests {
         let said = refused(&[80, 443], &[443, 443]);
         assert!(said.contains("--http: port 443 is named twice"), "{said}");
         let said = refused(&[80], &[8080]);
-        assert!(said.contains("--http 8080: connections to that port are not taken"), "{said}");
+        assert!(said.contains("--http 8080: weir does not intercept that port"), "{said}");
         let many: Vec<u16> = (1..=65).collect();
-        assert!(refused(&many, &[]).contains("65 ports, and at most 64"));
+        assert!(refused(&many, &[]).contains("65 ports, but weir can intercept at most 64"));
         assert_eq!(in_order(many[..64].to_vec(), &[]).ok(), Some(many[..64].to_vec()));
     }
 
     #[test]
     fn what_is_no_port_is_refused() {
         assert_eq!((port("1"), port("65535")), (Ok(1), Ok(65535)));
-        assert!(port("80-90").is_err_and(|why| why.contains("a range is no port")));
+        assert!(port("80-90").is_err_and(|why| why.contains("a range is not a port")));
         for wrong in ["0", "65536", "", "http", "-1"] {
             assert!(port(wrong).is_err(), "{wrong}");
         }

@@ -231,7 +231,7 @@ mod tests {
         let (mut first, mut second) = (claim(&path), claim(&path));
         assert_eq!(first.take(), Taken::Now(None));
         assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
-        let who = format!("weir itself, for something else, or by process {} of another container", std::process::id());
+        let who = format!("weir itself, for another purpose, or by process {} of another container", std::process::id());
         let told = format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
         assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
         // The same file again, and then another one.
@@ -271,7 +271,7 @@ mod tests {
         let path = directory.path("cache");
         std::fs::create_dir(directory.path("cache.lock")).unwrap();
         let mut claim = claim(&path);
-        assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("no lock can be had (")));
+        assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("cannot lock it (")));
         assert_eq!((claim.take(), claim.is_ours()), (Taken::Before, true), "it is said once");
         // It works without a lock no longer than necessary.
         std::fs::remove_dir(directory.path("cache.lock")).unwrap();
@@ -288,7 +288,7 @@ mod tests {
         let is_refused = || {
             let mut claim = claim(&path);
             let taken = claim.take();
-            matches!(taken, Taken::Now(Some(note)) if note.contains("(there is something else by the name of its lock"))
+            matches!(taken, Taken::Now(Some(note)) if note.contains("(another file has the name of its lock"))
         };
         for text in ["words", "4711\n4712\n", "123456789012"] {
             std::fs::write(&lock, text).unwrap();

@@ -108,7 +108,7 @@ mod tests {
         assert!([link, pipe].iter().all(|path| misfit(path).is_some()));
         if rustix::process::geteuid().is_root() {
             chown(&file, Some(65_534), None).unwrap();
-            assert!(why(&file, false).starts_with("it belongs to user 65534, and weir is user 0"));
+            assert!(why(&file, false).starts_with("it belongs to user 65534, but weir runs as user 0"));
         }
     }
 

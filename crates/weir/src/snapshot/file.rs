@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(check(&path), Ok(()));
         let other = directory.path("weir.kdl");
         std::fs::write(&other, "listen \":80\"").unwrap();
-        assert!(create(&other).unwrap_err().to_string().contains("left alone"));
+        assert!(create(&other).unwrap_err().to_string().contains("does not touch it"));
         assert!(
             take_its_place(create(&directory.path("new")).unwrap(), &other).is_err() && remove_last(&other).is_err()
         );

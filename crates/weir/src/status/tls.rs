@@ -97,7 +97,7 @@ mod tests {
                         certificate b expires in 1d\n\
                         certificate c has expired 2h ago\n\
                         certificate d: gone; the previous one remains in force\n\
-                        file f: gone; what was before is in force\n";
+                        file f: gone; the previous content remains in force\n";
         assert_eq!(lines(&status), expected);
     }
 }

@@ -140,7 +140,7 @@ mod tests {
   WORKER  CORE    CLIENTS  OPEN  STARVED  TURN P50  TURN P99  TURN MAX  WAIT P50  WAIT P99
   0       pinned      320    12     0.3%      40us     210us     420us      40us     105us
   1       pinned        -    12    41.2%      40us      31ms      62ms      40us      16ms
-    late: its turn has lasted for 340ms; other programs take its core
+    late: its turn has lasted for 340ms; other programs use its core
   2       let go      320    12     5.1%      40us     900us     1.8ms      40us     450us
     late: its turn has lasted for 1m11s; unpinned: other programs use its core
 "

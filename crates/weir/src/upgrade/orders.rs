@@ -178,8 +178,8 @@ route { proxy "app"; }
         assert_eq!(
             lost.into_iter().collect::<Vec<_>>(),
             [
-                "server 10.0.0.2:80 is not added again: there is no upstream `forward` any more",
-                "server 10.0.0.2:80 is not added again: there is no upstream `old` any more",
+                "server 10.0.0.2:80 is not added again: upstream `forward` no longer exists",
+                "server 10.0.0.2:80 is not added again: upstream `old` no longer exists",
                 "server app.test:80 is not added again to upstream `app`: it has no address",
             ]
         );
