@@ -107,7 +107,7 @@ fn an_origin_shows_each_second_what_was_done_in_it() {
 #[test]
 fn a_wrong_misbehaviour_is_refused_before_anything_listens() {
     for (what, why) in [
-        ("reste=5%", "did you mean `reset`? There are: refuse, reset, hang-up,"),
+        ("reste=5%", "did you mean `reset`? Known: refuse, reset, hang-up,"),
         ("slow-drip=5", "something is missing; expected slow-drip=BYTES:MS"),
         ("reset,stall=5", "leaves nothing for `stall`"),
     ] {

@@ -113,7 +113,7 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
         .unwrap();
     let (verdicts, said) = opened(&plan, false);
     assert_eq!(known(&verdicts), []);
-    assert!(matches!(&said[..], [Said::Warned(line)] if line.contains("neither read nor kept")), "{said:?}");
+    assert!(matches!(&said[..], [Said::Warned(line)] if line.contains("neither read nor stored")), "{said:?}");
     verdicts.note(&plan, &[event(0, What::Judged(Verdict::Surplus(None)))]);
     ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));

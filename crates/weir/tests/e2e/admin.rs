@@ -268,7 +268,7 @@ fn a_socket_has_one_owner(io: Io) {
     assert_eq!(json(&weir, &["status"])["pid"], weir.pid());
     let missing = second(&socket.with_file_name("missing").join("admin.sock"));
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(missing.status.code() == Some(1) && said.contains("make that directory"), "{said}");
+    assert!(missing.status.code() == Some(1) && said.contains("create that directory"), "{said}");
     // The rest of a kill -9 is no obstacle.
     weir.signal("KILL");
     weir.wait();

@@ -142,12 +142,12 @@ fn where_there_are_no_locks(io: Io) {
     let world = World::new();
     fs::create_dir(world.scratch.path("cache.snapshot.lock")).expect("it is new");
     let weir = world.start(io, "");
-    says(&weir, "no lock can be had");
+    says(&weir, "cannot lock it");
     store(&weir, &["/a"]);
     weir.stop();
     let weir = world.start(io, "");
     restored(&weir, 1);
-    assert_eq!(weir.said().matches("no lock can be had").count(), 1, "{}", weir.said());
+    assert_eq!(weir.said().matches("cannot lock it").count(), 1, "{}", weir.said());
     weir.stop();
     world.server.finish();
 }

@@ -200,8 +200,7 @@ fn a_bad_file_is_a_bad_configuration() {
             text.split(['\n', ' ', '│']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "),
         )
     };
-    let wrong =
-        ["users:2: there is no colon", "users:3: `ann` was in the file before", "users:4: the hash of `cat` is"];
+    let wrong = ["users:2: a colon is missing", "users:3: `ann` is in the file twice", "users:4: the hash of `cat` is"];
     let verbs: [(&[&str], i32); 4] = [
         (&["check", "-c", &config], 78),
         (&["check", "--json", "-c", &config], 78),

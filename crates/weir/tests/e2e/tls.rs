@@ -408,7 +408,10 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     std::fs::write(&keys, "nonsense").expect("a writable directory");
     eventually("the problem", || status(&second)["tls_files"][0]["problem"].is_string());
     let text = second.answer(&["status"]);
-    assert!(text.contains("is no key: 80 bytes in base64") && text.contains("what was before is in force"), "{text}");
+    assert!(
+        text.contains("is no key: 80 bytes in base64") && text.contains("the previous content remains in force"),
+        "{text}"
+    );
     assert!(reused() && !second.said().contains("nonsense"));
     std::fs::write(&keys, line("AAI")).expect("a writable directory");
     eventually("the new key", || !reused());
@@ -704,7 +707,10 @@ fn clients_show_who_they_are(io: Io) {
     std::fs::write(&crl, "nonsense").expect("a writable directory");
     eventually("the problem", || status(&weir)["tls_files"][1]["problem"].is_string());
     let text = weir.answer(&["status"]);
-    assert!(text.contains("has no revocation list in PEM") && text.contains("what was before is in force"), "{text}");
+    assert!(
+        text.contains("has no revocation list in PEM") && text.contains("the previous content remains in force"),
+        "{text}"
+    );
     assert!(ask(must, Some(&bad), "1.3").is_err() && ask(must, Some(&good), "1.3").is_ok());
     assert_eq!(total(&weir, "tls_resumed", ""), 0);
     weir.stop();

@@ -157,7 +157,7 @@ fn a_bad_file_of_users(io: Io) {
     assert_eq!(reload.status.code(), Some(78));
     assert!(String::from_utf8_lossy(&reload.stderr).contains(&told));
     assert_eq!(ask(&mut client, &target(), ANN), 200);
-    eventually("it is said in the log, too", || weir.said().contains("stay as they were"));
+    eventually("it is said in the log, too", || weir.said().contains("previous users remain in force"));
     weir.stop();
     server.finish();
 }

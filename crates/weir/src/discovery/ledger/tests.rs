@@ -110,7 +110,7 @@ fn trouble_is_told_once_and_so_is_its_end() {
     );
     assert_eq!(ledger.learn("a:80", failed(), now), None);
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
-    assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), Some(News::Back("a:80 can be looked up again".to_owned())));
+    assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), Some(News::Back("resolved a:80 again".to_owned())));
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), None);
     let Some(News::Lost(text)) = ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now) else {
         panic!("not told")
