@@ -383,6 +383,6 @@ fn root_without_user_is_told_once() {
     weir.stop();
     let weir = Weir::start(Io::Epoll, 1, "user \"root\"\nroute { respond 200 \"hello\"; }\n");
     assert_eq!(status(&weir)["listeners"].as_array().map(Vec::len), Some(1));
-    assert!(!weir.said().contains("is root"), "{}", weir.said());
+    assert!(!weir.said().contains("runs as root"), "{}", weir.said());
     weir.stop();
 }
