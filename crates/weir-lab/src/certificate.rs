@@ -139,7 +139,11 @@ mod tests {
             assert_eq!(pair.out_of_time(1_800_000_000), None);
             made.terms(true).unwrap();
         }
-        assert!(Certificate::make(KeyKind::EcdsaP256, &["ä".to_owned()]).unwrap_err().contains("cannot create a certificate"));
+        assert!(
+            Certificate::make(KeyKind::EcdsaP256, &["ä".to_owned()])
+                .unwrap_err()
+                .contains("cannot create a certificate")
+        );
     }
 
     #[test]

@@ -348,7 +348,10 @@ mod tests {
                 "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir needs permission to",
                 Some("let that user create files in the folder"),
             ),
-            ("weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE", Some("keep the capability")),
+            (
+                "weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE",
+                Some("keep the capability"),
+            ),
             ("weir: `transparent` of a `listen` needs the capability CAP_NET_RAW: no", Some("restart it")),
             ("weir: cannot listen on 0.0.0.0:80: the port is taken", None),
         ] {

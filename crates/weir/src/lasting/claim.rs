@@ -231,7 +231,8 @@ mod tests {
         let (mut first, mut second) = (claim(&path), claim(&path));
         assert_eq!(first.take(), Taken::Now(None));
         assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
-        let who = format!("weir itself, for another purpose, or by process {} of another container", std::process::id());
+        let who =
+            format!("weir itself, for another purpose, or by process {} of another container", std::process::id());
         let told = format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
         assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
         // The same file again, and then another one.

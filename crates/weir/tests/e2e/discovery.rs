@@ -246,8 +246,8 @@ fn servers_come_from_files(io: Io) {
         ),
     );
     let said = || status(&weir)["server_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
-    assert_eq!((&status(&weir)["ready"], said().contains("can't be read")), (&false.into(), true));
-    assert!(weir.said().contains("can't be read"), "{}", weir.said());
+    assert_eq!((&status(&weir)["ready"], said().contains("cannot read")), (&false.into(), true));
+    assert!(weir.said().contains("cannot read"), "{}", weir.said());
     // As the author of such files should.
     let write = |text: &str| {
         let new = scratch.write("new.json", text.as_bytes());

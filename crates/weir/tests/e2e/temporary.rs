@@ -319,7 +319,9 @@ fn programs_can_do_it(io: Io) {
     eventually("it is done", || exchange(&weir, "GET", &job).1["done"] == true);
     let added = &status(&weir)["upstreams"][0]["servers"][1];
     assert_eq!((&added["name"], &added["weight"]), (&name.clone().into(), &4.into()));
-    for (query, says) in [("weight=x", "`weight`: "), ("weight=%ff", "can't be read"), ("backup", "`backup`: ")] {
+    for (query, says) in
+        [("weight=x", "`weight`: "), ("weight=%ff", "cannot parse the query"), ("backup", "`backup`: ")]
+    {
         let (line, told) = exchange(&weir, "POST", &format!("/v1/servers/app/127.0.0.1:8/add?{query}"));
         let message = told["message"].as_str().unwrap_or_default();
         assert!(line.contains(" 400 ") && told["error"] == "bad-server" && message.contains(says), "{line}: {told}");
