@@ -141,7 +141,7 @@ const ROWS: [Row; 16] = [
     row(
         Kind::Freeze,
         "freeze=MS[:at=MS]",
-        "stops completely for MS, once, at this time after the first request",
+        "stops once for MS, at this time after the first request",
         &[argument("for", Unit::Time), Argument { key: "at", unit: Unit::Moment, default: Some(0) }],
     )
     .often(None),
