@@ -327,5 +327,5 @@ fn a_place_that_is_none_is_told() {
     };
     assert_eq!(check(&scratch.path("cache")), "");
     let told = check(&scratch.path("none/cache"));
-    assert!(told.contains("nothing is kept over a restart: no directory"), "{told}");
+    assert!(told.contains("weir cannot keep the cache across restarts: no directory"), "{told}");
 }

@@ -270,7 +270,7 @@ fn servers_come_from_files(io: Io) {
         assert_eq!(names(&weir), [a.to_string(), b.to_string()]);
         assert!(said().contains("servers.json"), "{wrong}: {}", said());
     }
-    eventually("the log says so, too", || weir.said().contains("there is no `server` in it"));
+    eventually("the log says so, too", || weir.said().contains("the list has no `server`"));
     assert_eq!(weir.said().matches("the servers read before remain").count(), 2, "once, and that there was none");
     assert!(weir.answer(&["status"]).contains("`wait` is not known in `server`"));
     // A name in it is resolved like others.

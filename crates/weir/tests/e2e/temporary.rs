@@ -276,7 +276,11 @@ fn what_is_refused_says_why(io: Io) {
         (&["add", "app", "localhost:9"], 2, "`localhost:9` is a name, whose servers change over time"),
         (&["add", "app", "127.0.0.1"], 2, "the port is missing"),
         (&["add", "app", "127.0.0.1:9", "--weight", "101"], 2, "1..=100"),
-        (&["add", "app", "127.0.0.1:9", "--connections-min", "40"], 1, "`connections-min` is 40, but not more than 32"),
+        (
+            &["add", "app", "127.0.0.1:9", "--connections-min", "40"],
+            1,
+            "`connections-min` is 40, but `connections` allows at most 32",
+        ),
         (&["remove", "app", &name], 1, "cannot be removed, because `weir server add` did not add it"),
         (&["remove", "app", "127.0.0.1:9"], 1, "weir: no server `127.0.0.1:9`; "),
     ] {

@@ -41,7 +41,8 @@ pub(crate) struct Reachability {
     pub was_down: bool,
     /// The log says that it can't be reached.
     pub told: bool,
-    /// Its upstream is no longer in the configuration: nobody finds out when it can be reached again.
+    /// Its upstream is no longer in the configuration: it is not probed to see when it can be
+    /// reached again.
     pub retired: bool,
     /// Until when a server with private connections is not chosen while another server can be: a
     /// connect has failed.
