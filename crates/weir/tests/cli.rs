@@ -221,7 +221,7 @@ fn bad_configuration_is_code_78_with_every_error() {
         let refused = output(&[verb, "-c", file.path()]);
         assert_eq!(code(&refused), 78, "{verb}");
         let report = stderr(&refused);
-        for part in ["bad.kdl:1:1", "did you mean `listen`?", "bad.kdl:3:15", "no upstream `app`", "2 errors"] {
+        for part in ["bad.kdl:1:1", "did you mean `listen`?", "bad.kdl:3:15", "unknown upstream `app`", "2 errors"] {
             assert!(report.contains(part), "{part} in {report}");
         }
         assert!(!report.contains('\u{1b}'), "no colours without a terminal");

@@ -7,7 +7,6 @@
 //! are sorted in each call: as many steps as there are open streams, few compared with the bytes
 //! that a call writes.
 
-use super::error::Code;
 use super::frame::{self, END_STREAM, FrameHead, Kind};
 use super::hpack::encode::EMPTY_TABLE;
 use super::mux::Mux;

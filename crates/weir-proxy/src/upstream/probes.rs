@@ -1,5 +1,5 @@
-//! Active health: when a server is probed, on which connection, and what follows (docs/semantics.md
-//! §6).
+//! Active health: when a server is probed, on which connection, and what follows
+//! (docs/failover.md#probe-servers).
 //!
 //! Only the worker that judges a server probes it; [`Health`] has its probes, and decides what
 //! follows from them. A probe is not made while requests of clients to the same target have

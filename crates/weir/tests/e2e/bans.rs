@@ -182,7 +182,7 @@ fn who_does_not_stop_is_banned(io: Io) {
     assert_eq!((&told["bans"]["in_force"], &told["bans"]["total"]), (&1.into(), &1.into()));
     assert_eq!(told["totals"]["client_closes"]["banned"], 2);
     assert!(weir.answer(&["status"]).contains("bans     1 in force  1 since the start\n"));
-    assert!(weir.said().contains("banned 247.0.2.7 for 1h: limit two\n"), "{}", weir.said());
+    weir.says("banned 247.0.2.7 for 1h: limit two\n");
     weir.stop();
     server.finish();
 }
@@ -199,7 +199,7 @@ fn a_ban_ends_and_the_next_one_is_longer(io: Io) {
         asks();
         status(&weir)["bans"]["total"].as_u64() >= Some(2)
     });
-    assert!(weir.said().contains("banned 247.0.2.7 for 2s: limit two, ban 2 of it\n"), "{}", weir.said());
+    weir.says("banned 247.0.2.7 for 2s: limit two, ban 2 of it\n");
     weir.stop();
     server.finish();
 }
@@ -405,7 +405,7 @@ fn a_restart_keeps_them(io: Io) {
         list
     };
     assert_eq!(without_time(list(&weir)), without_time(before));
-    assert!(weir.said().contains("1 bans are unreadable and skipped, the first in line 3"), "{}", weir.said());
+    weir.says("1 bans are unreadable and skipped, the first in line 3");
     // Ended bans remain ended.
     weir.answer(&["ban", "remove", "--all"]);
     weir.stop();

@@ -99,7 +99,7 @@ fn weir_starts_before_its_names(io: Io) {
     assert_eq!(told["names"][0]["problem"], "there is no such name");
     let line =
         format!("cannot resolve app.test:{port}: there is no such name; it has no server until the look-up succeeds");
-    assert!(weir.said().contains(&line), "{}", weir.said());
+    weir.says(&line);
     assert!(weir.answer(&["status"]).contains(": there is no such name; it has no server"));
     let mut client = Client::connect(weir.address);
     client.get("/early");
@@ -188,8 +188,8 @@ fn a_reload_looks_names_up(io: Io) {
     assert_eq!(names(&weir), [name(servers[0].address)], "that asks nobody");
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [name(servers[1].address)]);
-    assert!(weir.said().contains(&format!("upstream \"app\": - server \"{}\"", name(servers[0].address))));
-    assert!(weir.said().contains("reloaded: 2 changes"), "{}", weir.said());
+    weir.says(&format!("upstream \"app\": - server \"{}\"", name(servers[0].address)));
+    weir.says("reloaded: 2 changes");
     request(&mut Client::connect(weir.address));
     // A new name, and an unknown one.
     dns.script("other.test", Kind::A, [Reply::of("127.0.0.1", 3600)]);
@@ -247,7 +247,7 @@ fn servers_come_from_files(io: Io) {
     );
     let said = || status(&weir)["server_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
     assert_eq!((&status(&weir)["ready"], said().contains("cannot read")), (&false.into(), true));
-    assert!(weir.said().contains("cannot read"), "{}", weir.said());
+    eventually("the log says so", || weir.said().contains("cannot read"));
     // As the author of such files should.
     let write = |text: &str| {
         let new = scratch.write("new.json", text.as_bytes());
@@ -257,7 +257,8 @@ fn servers_come_from_files(io: Io) {
     eventually("it is found by itself", || status(&weir)["ready"] == true);
     let mut client = Client::connect(weir.address);
     request(&mut client);
-    assert!(weir.said().contains(&format!("upstream \"app\": + server \"{a}\"")));
+    let line = format!("upstream \"app\": + server \"{a}\"");
+    eventually("the log names the server", || weir.said().contains(&line));
     write(&format!("[{{\"address\": \"{a}\", \"weight\": 5}}, {{\"address\": \"{b}\", \"backup\": true}}]"));
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [a.to_string(), b.to_string()]);
@@ -310,7 +311,7 @@ fn a_service_says_ports_and_ranks(io: Io) {
     weir.answer(&["reload"]);
     assert_eq!(names(&weir), [all[1].as_str()]);
     assert_eq!(weight(&weir, &all[1]), 60);
-    assert!(weir.said().contains(&format!("upstream \"app\": ~ server \"{}\"", all[1])), "{}", weir.said());
+    weir.says(&format!("upstream \"app\": ~ server \"{}\"", all[1]));
     request(&mut client);
     weir.stop();
     finish(servers);

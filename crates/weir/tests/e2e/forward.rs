@@ -338,7 +338,7 @@ fn a_bad_file_of_users_changes_nothing(io: Io) {
     replace(b"ann:secret\n");
     let told = format!("{}:1: the hash of `ann`", users.display());
     eventually("weir says what is wrong", || ask("ann:a secret") == "200" && weir.said().contains(&told));
-    assert!(weir.said().contains("previous users remain in force"), "{}", weir.said());
+    weir.says("previous users remain in force");
     assert_eq!(ask("ann:a secret"), "200");
     replace(&good);
     passwd(&users, "bob", "pw");

@@ -61,7 +61,7 @@ fn a_server_that_answers_500_is_suspended_and_comes_back(io: Io) {
         weir.said().contains("suspended: 5 responses 5xx within 60 s")
     });
     assert!((5..10).contains(&failed), "{failed}: no more than were counted, and what was under way");
-    assert!(weir.said().contains(&format!("weir: server app {} suspended", bad.address)));
+    weir.says(&format!("weir: server app {} suspended", bad.address));
     (0..50).for_each(|_| assert_eq!(status(&weir), 200));
     switch.store(200, Ordering::SeqCst);
     eventually("it is tried and comes back", || {

@@ -77,8 +77,8 @@ fn servers_come_and_go_under_load(io: Io) {
     let answers = &told["clients"]["answers"];
     assert_eq!((&answers["2xx"], &answers["5xx"]), (&done.load(Ordering::Relaxed).into(), &0.into()));
     assert_eq!(servers(&weir), [(first, false)]);
-    assert!(weir.said().contains(&format!("upstream \"app\": + server \"{second}\"")), "{}", weir.said());
-    assert!(weir.said().contains(&format!("upstream \"app\": - server \"{}\"", front.name)), "{}", weir.said());
+    weir.says(&format!("upstream \"app\": + server \"{second}\""));
+    weir.says(&format!("upstream \"app\": - server \"{}\"", front.name));
     weir.stop();
     all.into_iter().for_each(|server| drop(server.finish()));
 }
@@ -220,7 +220,7 @@ fn they_stay_over_reloads(io: Io) {
     let goes = format!("upstream \"app\": temporary server \"{comes}\" is removed with it");
     assert!(weir.answer(&["reload", "--dry-run"]).lines().any(|line| line == goes), "{goes}");
     weir.answer(&["reload"]);
-    assert!(weir.said().contains(&goes), "{}", weir.said());
+    weir.says(&goes);
     assert_eq!(servers(&weir), [(stays.clone(), false)]);
     weir.rewrite(&app(&all[0], 2, ""));
     weir.answer(&["reload"]);
@@ -261,7 +261,7 @@ fn they_stay_over_upgrades(io: Io) {
     weir.upgrade();
     assert_eq!(servers(&weir), [(stays, false)]);
     let line = format!("server {comes} is not added again: upstream `app` no longer exists");
-    assert!(weir.said().contains(&line), "{}", weir.said());
+    weir.says(&line);
     weir.stop();
     all.into_iter().for_each(|server| drop(server.finish()));
 }

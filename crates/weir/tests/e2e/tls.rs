@@ -714,7 +714,9 @@ fn clients_show_who_they_are(io: Io) {
     assert!(ask(must, Some(&bad), "1.3").is_err() && ask(must, Some(&good), "1.3").is_ok());
     assert_eq!(total(&weir, "tls_resumed", ""), 0);
     weir.stop();
-    let requests = server.finish().requests;
+    let mut requests = server.finish().requests;
+    // A machine that is so slow that 64 are answered meanwhile has weir rehearse its server.
+    requests.retain(|(_, request)| request.fields.first("user-agent") != Some("weir-rehearsal"));
     let shown = |field: &str| requests.iter().map(|(_, request)| request.fields.first(field)).collect::<Vec<_>>();
     let [good_field, bad_field] = [&good, &bad].map(|files| format!(":{}:", base64_of(files)));
     let told = shown("client-cert");

@@ -193,7 +193,7 @@ fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
     front.set(serving(&self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]), None));
     let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
     is_refused(&weir, "tls-ca-certificate");
-    assert!(weir.said().contains("put exactly this certificate into the file of `ca`"), "{}", weir.said());
+    weir.says("put exactly this certificate into the file of `ca`");
     weir.stop();
     let unnamed = self_signed(&scratch, "unnamed", &[]);
     let front = Front::start(server.address, serving(&unnamed, None));
@@ -322,7 +322,7 @@ fn files_are_read_again(io: Io) {
     std::fs::rename(&new, &trusted).expect("a file");
     mine.replace_by(&later);
     eventually("it is trusted", || answered(weir.address) == 200);
-    assert!(weir.said().contains("reread the CA certificates in"), "{}", weir.said());
+    weir.says("reread the CA certificates in");
     weir.stop();
     server.kill();
 }

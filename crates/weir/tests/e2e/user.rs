@@ -279,7 +279,7 @@ fn what_root_alone_can_read_is_told(io: Io) {
     let told = format!(
         "warning weir: user `weir` cannot read {key}: the content that weir has read remains in force, but reloads fail, and weir does not see changes; `chgrp` and `chmod g+r` the file and its folder for that user, or restart weir instead\n"
     );
-    assert!(weir.said().contains(&told), "{}", weir.said());
+    weir.says(&told);
     let said = refused(&weir.ask(&["reload"]), 78);
     assert!(said.contains(&*key.to_string()), "{said}");
     let help = "\n  help: weir dropped root to run as user `weir`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n";
@@ -303,7 +303,7 @@ fn logs_are_the_users(io: Io) {
     let told = format!(
         "warning weir: user `weir` cannot create files in {folder}: the program that rotates the access log must create the new file for that user (logrotate: create 0640 weir), or `chown weir {folder}`\n"
     );
-    assert!(weir.said().contains(&told), "{}", weir.said());
+    weir.says(&told);
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
     request(&mut Client::connect(weir.address));
     eventually("a line", || lines(&log) == 1);

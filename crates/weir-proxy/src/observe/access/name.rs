@@ -44,7 +44,7 @@ names! {
     RequestMethod = "request_method",
     /// The target as it came, with its query; where an option evaluates paths, with the path that is forwarded.
     RequestUri = "request_uri",
-    /// `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without values of HTTP.
+    /// `HTTP/2.0`, `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without values of HTTP.
     ServerProtocol = "server_protocol",
     /// `https` over TLS, `http` without; `tcp` of a connection of `tcp`.
     Scheme = "scheme",

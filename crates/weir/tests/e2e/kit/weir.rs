@@ -158,6 +158,15 @@ impl Weir {
         self.said.lock().expect("no reader panicked").clone()
     }
 
+    /// Waits until it has written a text: a thread reads what it writes, and may be late.
+    ///
+    /// # Panics
+    /// It has not in time.
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        eventually_or(text, || self.said().contains(text), || self.said());
+    }
+
     /// Returns its process id; after an upgrade that of the program in charge.
     pub fn pid(&self) -> u32 {
         match self.in_charge.load(Ordering::Relaxed) {
