@@ -77,14 +77,18 @@ fn malformed_lists() {
 #[test]
 fn a_malformed_request_is_answered() {
     let bad = [POST, &[("te", "gzip")]].concat();
-    for (end, expected) in [(END_STREAM, ""), (0, "rst 1 no-error, ")] {
+    for end in [END_STREAM, 0] {
         let mut server = Server::new();
         assert_eq!(server.feed(&headers(1, end, &bad)), ["refused 1 connection-field"]);
         if end == 0 {
             assert_eq!(server.feed(&data(1, 0, b"abc")), [""; 0], "its body is thrown away");
         }
         server.answer(1, 3);
-        assert_eq!(server.sent().join(", "), format!("headers 1 :status=200, data 1 3 end, {expected}ended 1"));
+        assert_eq!(server.sent(), ["headers 1 :status=200", "data 1 3 end", "ended 1"]);
+        if end == 0 {
+            assert_eq!(server.feed(&data(1, 0, b"def")), [""; 0]);
+            assert_eq!(server.sent(), ["rst 1 no-error"]);
+        }
         assert_eq!((server.mux.open(), server.count(Glitch::Malformed), server.count(Glitch::ForcedReset)), (0, 1, 0));
         assert_eq!(server.feed(&headers(3, END_STREAM, GET)), ["request 3 GET / HTTP/2.0 end"]);
     }
@@ -139,8 +143,9 @@ fn a_refused_request_is_answered_and_its_body_thrown_away() {
     assert_eq!(server.feed(&headers(1, 0, &list)), ["refused 1 expectation"]);
     assert_eq!(server.feed(&data(1, 0, &[b'x'; 1000])), [""; 0]);
     server.answer(1, 3);
-    assert_eq!(server.sent(), ["headers 1 :status=200", "data 1 3 end", "rst 1 no-error", "ended 1"]);
+    assert_eq!(server.sent(), ["headers 1 :status=200", "data 1 3 end", "ended 1"]);
     assert_eq!(server.feed(&data(1, END_STREAM, &[b'x'; 1000])), [""; 0]);
+    assert_eq!(server.sent(), [""; 0]);
     assert_eq!(server.mux.open(), 0);
 }
 

@@ -390,6 +390,8 @@ fn grpc_is_refused(io: Io) {
             assert_eq!((answer.field("content-type"), answer.body.len()), (Some("application/grpc"), 0));
             let message = answer.field("grpc-message").unwrap_or_default();
             assert!(message.contains("gRPC"), "{:?}", answer.fields);
+            // Only a client that goes on with its body is told that nobody wants it.
+            client.send(&frame(DATA, 0, stream, b"more"));
             client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
         }
     }
@@ -417,11 +419,12 @@ fn malformed_requests_are_answered(io: Io) {
         assert_eq!((&answer.statuses[..], answer.ended, answer.reset), (&[400][..], true, None), "{name}");
         assert_eq!(String::from_utf8_lossy(&answer.body), format!("400 Bad Request: {cause}\n"));
     }
-    // With a body that is still to come, the stream is closed behind the response, with a code that
-    // does not invite a retry.
+    // If the client goes on with its body, the stream is closed behind the response, with a code
+    // that does not invite a retry.
     let (head, stream) = client.request("POST", "/bad", &[("upgrade", "x")], true);
     client.send(&head);
     assert_eq!(client.answer(stream).statuses, [400]);
+    client.send(&frame(DATA, 0, stream, b"more"));
     client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
     // A body of another length.
     let (head, stream) = client.request("POST", "/bad", &[("content-length", "3")], true);
