@@ -187,7 +187,7 @@ impl Recent {
         self.add(id | UNENDED);
     }
 
-    /// Returns whether the client of a stream goes on and has to be told so, once.
+    /// Returns whether more of a request arrives that has its response, for the first time.
     pub(super) fn take_unended(&mut self, id: u32) -> bool {
         let place = self.find(id).filter(|place| **place & UNENDED != 0);
         place.map(|place| *place = id).is_some()
@@ -208,7 +208,7 @@ impl Recent {
     }
 
     pub(super) fn has(&self, id: u32) -> bool {
-        self.ids.as_ref().is_some_and(|ids| ids.contains(&id) || ids.contains(&(id | UNENDED)))
+        self.ids.as_ref().is_some_and(|ids| ids.iter().any(|other| *other & !UNENDED == id))
     }
 }
 

@@ -77,8 +77,8 @@ fn an_answer_before_an_end_without_content() {
     assert_eq!(server.sent(), [""; 0]);
 }
 
-/// RFC 9113 §8.1: a client that goes on with its body is told once that it isn't needed; one that is
-/// about to end it anyway is not, because curl 7.88 discards the response then.
+/// RFC 9113 §8.1: one RST_STREAM reaches a client that continues its body, and none a client that
+/// is about to end it anyway: curl 7.88 discards the response then.
 #[test]
 fn an_answer_before_the_body() {
     let mut server = Server::new();

@@ -80,7 +80,8 @@ mod tests {
 
     use super::*;
 
-    /// What is reported when connections with so many unanswered requests end at these times, and a connect fails at `refused_us`.
+    /// Returns the report after connections with these numbers of unanswered requests ended at these
+    /// times, and a connect failed at `refused_us`.
     fn reported(ends: &[(u64, usize)], refused_us: u64) -> Option<Crash> {
         let mut detector = CrashDetector::default();
         ends.iter().for_each(|(now_us, unanswered)| detector.on_end(CRASH_US + now_us, *unanswered));

@@ -88,8 +88,8 @@ pub struct Trust {
     rehearsal: Rehearsed,
     /// Rehearsals that it has failed.
     failed: u8,
-    /// When it could last be pipelined for the first time.
-    shared_us: u64,
+    /// When pipelining last began; None: never, or it has ended in a crash.
+    shared_us: Option<u64>,
     /// Crashes soon after that, without one while it was not pipelined.
     crashes: u8,
 }
@@ -149,7 +149,7 @@ impl Trust {
             single: connections <= 1,
             rehearsal: Rehearsed::Unneeded,
             failed: 0,
-            shared_us: 0,
+            shared_us: None,
             crashes: 0,
         }
     }
@@ -169,7 +169,7 @@ impl Trust {
     /// Several requests at once were answered as they should be.
     pub fn on_rehearsed(&mut self, now_us: u64) {
         if self.wants_rehearsal() {
-            (self.rehearsal, self.failed, self.shared_us) = (Rehearsed::Passed, 0, now_us);
+            (self.rehearsal, self.failed, self.shared_us) = (Rehearsed::Passed, 0, Some(now_us));
             self.state = State::Trusted { since_us: now_us };
         }
     }
@@ -215,7 +215,7 @@ impl Trust {
                 tally.add(connection);
                 if tally.is_earned(self.single) {
                     self.state = State::Trusted { since_us: now_us };
-                    self.shared_us = now_us;
+                    self.shared_us = Some(now_us);
                 }
             }
         }
@@ -226,13 +226,18 @@ impl Trust {
         self.crashes = 0;
     }
 
-    /// Counts a doubt that is a verdict when it occurs again. `known`: another worker has reported it already. True: it is one now.
-    fn is_second(&mut self, now_us: u64, doubt: Doubt, known: bool) -> bool {
+    /// Counts a doubt that becomes a verdict when it occurs again. Returns whether it has become one.
+    fn count_towards_verdict(&mut self, now_us: u64, doubt: Doubt, again: bool) -> bool {
         match doubt {
-            _ if known => {}
+            // All workers may see the same failure.
+            Doubt::FailsRehearsal if again && self.penalty_for == Some(doubt) => {}
             Doubt::FailsRehearsal => self.failed += 1,
-            Doubt::DiesShared if now_us.saturating_sub(self.shared_us) > SOON_US => self.crashes = 0,
-            Doubt::DiesShared => self.crashes += 1,
+            // Pipelining has ended with the first report of a crash: others report the same one.
+            Doubt::DiesShared => match self.shared_us.take() {
+                Some(since_us) if now_us.saturating_sub(since_us) <= SOON_US => self.crashes += 1,
+                Some(_) => self.crashes = 0,
+                None => {}
+            },
             _ => {}
         }
         self.failed > FAILED_MAX || self.crashes > CRASHES_MAX
@@ -252,9 +257,7 @@ impl Trust {
             return true;
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
-        // All workers may see the same failure.
-        let known = again && self.penalty_for == Some(doubt);
-        if self.is_second(now_us, doubt, known) {
+        if self.count_towards_verdict(now_us, doubt, again) {
             (self.state, self.penalty_for) = (State::Unfit, Some(doubt));
             return true;
         }

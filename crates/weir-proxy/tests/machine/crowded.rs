@@ -73,7 +73,7 @@ fn everybody_is_answered_by_a_server_of_few_places() {
     }
 }
 
-/// Connections that one worker keeps without a request do not make the other one wait, before
+/// Connections that one worker keeps without a request do not make the other worker wait, before
 /// anything is known.
 #[test]
 fn resting_connections_make_room() {

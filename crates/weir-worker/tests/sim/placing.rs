@@ -48,19 +48,22 @@ fn scenario(seed: u64, style: Style) -> Scenario {
     scenario
 }
 
+fn asked(nonce: String) -> Asked {
+    Asked { nonce, method: "GET", conditional: false, body: Vec::new(), trigger: None }
+}
+
 /// A client that sends one request at a moment, and leaves when it is answered.
 fn add(run: &Run, path: &str, nonce: String, at_us: u64) {
     let head = format!("GET {path}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     let acts = [Act::Until(START_US + at_us), Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)];
-    let asked = Asked { nonce, method: "GET", conditional: false, body: Vec::new(), trigger: None };
-    run.add(|book| Client::scripted(listen_address(), 0, book, VecDeque::from(acts), vec![asked], false));
+    run.add(|book| Client::scripted(listen_address(), 0, book, VecDeque::from(acts), vec![asked(nonce)], false));
 }
 
 /// A nonce whose response is small: requests with large responses never share a connection.
 fn small(prefix: &str) -> String {
     let fits = |nonce: &String| {
-        let asked = Asked { nonce: nonce.clone(), method: "GET", conditional: false, body: Vec::new(), trigger: None };
-        asked.expected().status == 200 && asked.expected().body.len() < 10_000
+        let expected = asked(nonce.clone()).expected();
+        expected.status == 200 && expected.body.len() < 10_000
     };
     (0..).map(|n| format!("{prefix}{n:03x}")).find(fits).expect("one of many")
 }

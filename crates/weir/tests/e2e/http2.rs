@@ -390,7 +390,7 @@ fn grpc_is_refused(io: Io) {
             assert_eq!((answer.field("content-type"), answer.body.len()), (Some("application/grpc"), 0));
             let message = answer.field("grpc-message").unwrap_or_default();
             assert!(message.contains("gRPC"), "{:?}", answer.fields);
-            // Only a client that goes on with its body is told that nobody wants it.
+            // Only a client that continues its body gets a reset.
             client.send(&frame(DATA, 0, stream, b"more"));
             client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
         }
